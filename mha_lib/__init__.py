@@ -1,0 +1,20 @@
+"""The reference implementation of the course: multi-head attention, one idea a file."""
+
+from mha_lib.attention import attention
+from mha_lib.device import get_device
+from mha_lib.heads import merge_heads, split_heads
+from mha_lib.masks import causal_mask, decoder_mask, padding_mask, to_torch_mask
+from mha_lib.multi_head import MultiHeadAttention, clones
+
+__all__ = [
+    "MultiHeadAttention",
+    "attention",
+    "causal_mask",
+    "clones",
+    "decoder_mask",
+    "get_device",
+    "merge_heads",
+    "padding_mask",
+    "split_heads",
+    "to_torch_mask",
+]

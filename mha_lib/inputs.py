@@ -1,0 +1,125 @@
+"""What may be passed in: every check of shapes, dtypes and devices, and its message."""
+
+import torch
+from torch import Tensor
+
+
+def as_bool_mask(mask: Tensor) -> Tensor:
+    """Return the mask as booleans, True = may attend; 0/1 integers are accepted.
+
+    Raises:
+        TypeError: the mask holds floats.
+    """
+    if mask.dtype == torch.bool:
+        return mask
+    if mask.is_floating_point() or mask.is_complex():
+        raise TypeError(
+            f"the mask holds {mask.dtype}, which could mean two things: 1 = may attend and "
+            "0 = blocked, or numbers to add to the scores (0 = may attend, -inf = blocked). "
+            "Pass booleans, True = may attend: (mask != 0) for the first, (mask == 0) for the second."
+        )
+    return mask != 0
+
+
+def check_attention_inputs(query: Tensor, key: Tensor, value: Tensor) -> None:
+    """Check what is given to attention: axes, sizes, devices and dtypes that fit together."""
+    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    if min(query.dim(), key.dim(), value.dim()) < 2:
+        raise ValueError(f"each input needs at least two axes, (T, features); got {shapes}")
+    if query.size(-1) != key.size(-1):
+        raise ValueError(
+            f"query and key differ on axis -1, the features that are multiplied: "
+            f"{query.size(-1)} and {key.size(-1)}; got {shapes}"
+        )
+    if key.size(-2) != value.size(-2):
+        raise ValueError(
+            f"key and value differ on axis -2, the tokens: every key needs a value, "
+            f"but there are {key.size(-2)} keys and {value.size(-2)} values; got {shapes}"
+        )
+    if not key.shape[:-2] == value.shape[:-2] == query.shape[:-2]:
+        try:
+            torch.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
+        except RuntimeError:
+            raise ValueError(
+                f"the axes in front of (T, features) do not fit together: got {shapes}"
+            ) from None
+    _check_devices(query, key, value)
+    if not query.dtype == key.dtype == value.dtype:
+        raise ValueError(
+            f"the inputs have different dtypes: query {query.dtype}, key {key.dtype}, "
+            f"value {value.dtype}; convert them with .to(query.dtype)"
+        )
+    if not query.is_floating_point():
+        raise ValueError(f"the inputs must hold floats, not {query.dtype}; convert them with .float()")
+
+
+def check_mask(mask: Tensor, scores: Tensor) -> None:
+    """Check that a mask lies where the scores lie and broadcasts to them."""
+    if mask.device != scores.device:
+        raise ValueError(
+            f"the mask lies on {mask.device}, the inputs on {scores.device}; "
+            "build it there or move it with .to(query.device)"
+        )
+    offset = scores.dim() - mask.dim()
+    if offset < 0:
+        raise ValueError(
+            f"the mask {tuple(mask.shape)} has more axes than the scores {tuple(scores.shape)}"
+        )
+    for axis in range(mask.dim()):
+        if mask.size(axis) not in (1, scores.size(axis + offset)):
+            raise ValueError(
+                f"the mask {tuple(mask.shape)} does not broadcast to the scores "
+                f"{tuple(scores.shape)}: axis {axis - mask.dim()} is {mask.size(axis)}, "
+                f"but must be 1 or {scores.size(axis + offset)}"
+            )
+
+
+def check_layer_inputs(query: Tensor, key: Tensor, value: Tensor, d_model: int) -> None:
+    """Check what is given to a layer: (B, T, d_model) three times, on one device."""
+    shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        if x.dim() != 3:
+            raise ValueError(f"{name} must be (B, T, d_model); got {shapes}")
+        if x.size(-1) != d_model:
+            raise ValueError(
+                f"{name} has {x.size(-1)} features on axis -1, but d_model={d_model}; got {shapes}"
+            )
+    if not query.size(0) == key.size(0) == value.size(0):
+        raise ValueError(f"query, key and value differ on axis 0, the batch; got {shapes}")
+    if key.size(1) != value.size(1):
+        raise ValueError(f"key and value differ on axis 1, the tokens; got {shapes}")
+    _check_devices(query, key, value)
+
+
+def with_head_axis(mask: Tensor, query: Tensor, key: Tensor, num_heads: int) -> Tensor:
+    """Check a mask given to a layer and put in the axis of the heads.
+
+    Shapes: as for to_torch_mask; returns bool with 2 or 4 axes that broadcasts to (B, h, T_q, T_k).
+
+    Raises:
+        ValueError: the mask fits none of the accepted shapes; the message prints them.
+        TypeError: the mask holds floats.
+    """
+    mask = as_bool_mask(mask)
+    batch, query_len, key_len = query.size(0), query.size(1), key.size(1)
+    accepted = {
+        2: ((1, query_len), (key_len,)),
+        3: ((1, batch), (1, query_len), (key_len,)),
+        4: ((1, batch), (1, num_heads), (1, query_len), (key_len,)),
+    }
+    sizes = accepted.get(mask.dim())
+    if sizes is None or any(size not in fits for size, fits in zip(mask.shape, sizes)):
+        raise ValueError(
+            f"the mask {tuple(mask.shape)} does not fit B={batch}, h={num_heads}, "
+            f"T_q={query_len}, T_k={key_len}: give it as (T_q, T_k), (B, 1 or T_q, T_k) "
+            "or (B, 1 or h, 1 or T_q, T_k)"
+        )
+    return mask.unsqueeze(1) if mask.dim() == 3 else mask
+
+
+def _check_devices(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if not query.device == key.device == value.device:
+        raise ValueError(
+            f"the inputs lie on different devices: query {query.device}, key {key.device}, "
+            f"value {value.device}; move them with .to(query.device)"
+        )

@@ -1,0 +1,38 @@
+"""What several tests share."""
+
+from pathlib import Path
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("notebooks", "solutions", "exercises")
+
+
+def notebook_paths(*folders: str) -> list[Path]:
+    return [path for folder in folders or FOLDERS for path in sorted((ROOT / folder).glob("*.ipynb"))]
+
+
+def each_notebook(*folders: str):
+    """Parametrise a test over notebooks, named folder/file."""
+    paths = notebook_paths(*folders)
+    return pytest.mark.parametrize("path", paths, ids=[str(p.relative_to(ROOT)) for p in paths])
+
+
+def load(path: Path):
+    return nbformat.read(path, as_version=4)
+
+
+def code_cells(notebook) -> list:
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+
+
+def texts(cell) -> list[str]:
+    """Return every text that a code cell has stored as output."""
+    found = []
+    for output in cell.outputs:
+        if output.output_type == "stream":
+            found.append(output.text)
+        else:
+            found += [v for k, v in output.get("data", {}).items() if k.startswith("text/")]
+    return found

@@ -1,0 +1,104 @@
+"""The environment: files that agree, an import that is cheap, and a report that says what is wrong."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+import torch
+
+from mha_lib import environment, get_device
+from tests.conftest import ROOT
+
+CONDA_NAMES = {"torch": "pytorch"}
+
+
+def ranges(requirements):
+    return dict(re.fullmatch(r"([A-Za-z0-9_.-]+)\s*(.*)", r).groups() for r in requirements)
+
+
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def conda_lines():
+    return re.findall(r"(?m)^  - ([^:\n]+)$", (ROOT / "environment.yml").read_text(encoding="utf-8"))
+
+
+def test_conda_and_pip_ask_for_the_same():
+    conda = ranges(line for line in conda_lines() if line not in ("pip", "conda-forge"))
+    pip = ranges(project()["dependencies"] + project()["optional-dependencies"]["teach"])
+    wanted = {CONDA_NAMES.get(name, name): bounds for name, bounds in pip.items()}
+    wanted["python"] = project()["requires-python"]
+    assert conda == wanted
+
+
+def test_conda_uses_conda_forge_alone_and_installs_the_checkout():
+    text = (ROOT / "environment.yml").read_text(encoding="utf-8")
+    assert re.search(r"(?m)^channels:\n  - conda-forge\n\w", text)
+    assert "--editable ." in text
+
+
+def test_constraints_are_exact_and_lie_in_the_ranges():
+    from packaging.requirements import Requirement
+
+    pins = dict(
+        line.split("==")
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if not line.startswith("#")
+    )
+    pins = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    for extra in ([], *project()["optional-dependencies"].values()):
+        for text in extra:
+            requirement = Requirement(text)
+            assert requirement.specifier.contains(pins[requirement.name.lower()]), text
+    for text in project()["dependencies"]:
+        requirement = Requirement(text)
+        assert requirement.specifier.contains(pins[requirement.name.lower()]), text
+
+
+def test_import_costs_little_and_brings_no_matplotlib():
+    code = (
+        "import sys, time, torch; t = time.perf_counter(); import mha_lib; "
+        "print(time.perf_counter() - t, 'matplotlib' in sys.modules)"
+    )
+    times = []
+    for _ in range(3):
+        seconds, matplotlib = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.split()
+        assert matplotlib == "False"
+        times.append(float(seconds))
+    assert min(times) <= 0.1
+
+
+def test_device_follows_the_variable(monkeypatch):
+    monkeypatch.setenv("MHA_DEVICE", "cpu")
+    assert get_device() == torch.device("cpu")
+    monkeypatch.delenv("MHA_DEVICE")
+    assert get_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("name", ["nonsense", "cuda:99"])
+def test_a_device_that_is_not_there_is_named(monkeypatch, name):
+    monkeypatch.setenv("MHA_DEVICE", name)
+    with pytest.raises(ValueError, match=f"MHA_DEVICE='{name}'.*Unset it"):
+        get_device()
+
+
+def test_report_says_ok(capsys, monkeypatch):
+    monkeypatch.delenv("MHA_DEVICE", raising=False)
+    environment.report()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert all(line.startswith("[ok]") for line in lines[:4])
+
+
+def test_report_names_a_wrong_device_and_an_old_torch(capsys, monkeypatch):
+    monkeypatch.setenv("MHA_DEVICE", "nonsense")
+    monkeypatch.setattr(torch, "__version__", "2.5.1")
+    assert environment.report() is False
+    out = capsys.readouterr().out
+    assert "[!!] torch 2.5.1; the course needs 2.6 or newer" in out
+    assert "[!!] device: MHA_DEVICE='nonsense'" in out
