@@ -1,0 +1,87 @@
+"""The two-lookups task: recall the token one place back and the token two places back.
+
+The first tokens look back around the end of the sequence, so that every place has both.
+
+Attention alone can do it, in a second or two of training: small enough to watch in a notebook.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mha_lib.multi_head import MultiHeadAttention
+from mha_lib.training import fit, seeded
+
+VOCAB, LENGTH, LOOK_BACK = 16, 12, (1, 2)
+
+
+class Lookups(nn.Module):
+    """Embed tokens and positions, attend once, and read each lookup off with a linear map.
+
+    Shapes: called with tokens (B, T); returns scores (B, T, lookups, VOCAB) for the recalled tokens.
+    """
+
+    def __init__(self, d_model: int, num_heads: int):
+        super().__init__()
+        self.tokens = nn.Embedding(VOCAB, d_model)
+        self.positions = nn.Embedding(LENGTH, d_model)
+        self.attention = MultiHeadAttention(d_model, num_heads)
+        self.read_outs = nn.ModuleList(nn.Linear(d_model, VOCAB) for _ in LOOK_BACK)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.size(1), device=tokens.device)
+        x = self.tokens(tokens) + self.positions(places)
+        mixed = self.attention(x, x, x)
+        return torch.stack([read_out(mixed) for read_out in self.read_outs], dim=2)
+
+
+def draw(batch: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
+    """Draw random tokens (batch, LENGTH) on the CPU, then move them."""
+    return torch.randint(0, VOCAB, (batch, LENGTH), generator=generator).to(device)
+
+
+def targets(tokens: Tensor) -> Tensor:
+    """Return what is to be recalled at every place: tokens (B, T) -> (B, T, lookups)."""
+    return torch.stack([tokens.roll(back, dims=1) for back in LOOK_BACK], dim=2)
+
+
+def train(
+    d_model: int,
+    num_heads: int,
+    *,
+    seed: int,
+    steps: int,
+    rate: float,
+    batch: int = 64,
+    query_factor: float = 1.0,
+    stop_at: float = 0.0,
+    device: torch.device | str = "cpu",
+    report: Callable[[int, float], None] | None = None,
+) -> tuple[Lookups, list[float]]:
+    """Train on fresh random tokens with Adam; return the model and the loss of every step.
+
+    query_factor multiplies the projected queries, and so the scores: the square root of d_k
+    takes the scaling of the layer out again. The training stops early below the loss stop_at.
+    The state of torch's generators is put back.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    model = seeded(lambda: Lookups(d_model, num_heads), seed).to(device)
+    if query_factor != 1.0:
+        model.attention.w_q.register_forward_hook(lambda module, given, out: out * query_factor)
+
+    def loss() -> Tensor:
+        tokens = draw(batch, generator, device)
+        return F.cross_entropy(model(tokens).flatten(0, 2), targets(tokens).flatten())
+
+    return model, fit(model, loss, steps=steps, rate=rate, stop_at=stop_at, report=report)
+
+
+@torch.no_grad()
+def accuracy(model: Lookups, *, seed: int = 1000, batch: int = 512) -> list[float]:
+    """Return the share of tokens recalled rightly, for each lookup."""
+    device = next(model.parameters()).device
+    tokens = draw(batch, torch.Generator().manual_seed(seed), device)
+    guesses = model(tokens).argmax(-1)
+    return (guesses == targets(tokens)).float().mean(dim=(0, 1)).tolist()
