@@ -126,6 +126,165 @@ def mixture(values: Tensor, weights: Tensor, names: Sequence[str], axes_names: S
         plt.show()
 
 
+def curves(
+    x: Sequence[float],
+    series: dict[str, Sequence[float]],
+    xlabel: str,
+    ylabel: str,
+    *,
+    log_x: bool = False,
+    log_y: bool = False,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Draw one line for each named series, told apart by colour, dash and marker; level is a named height."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(6.4, 3.7), layout="constrained")
+        for i, (name, values) in enumerate(series.items()):
+            axis.plot(
+                x, values, label=name, linewidth=2, markersize=6,
+                color=(BLUE, ORANGE, GREEN, GREY)[i % 4], linestyle=DASHES[i % 4], marker=MARKERS[i % 5],
+            )
+        if level is not None:
+            axis.axhline(level[1], color=GREY, linewidth=1, linestyle=":")
+            axis.text(x[0], level[1], level[0], color=GREY, va="bottom")
+        axis.set(xlabel=xlabel, ylabel=ylabel)
+        if log_x:
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(list(x), labels=[f"{v:g}" for v in x])
+        if log_y:
+            axis.set_yscale("log")
+        elif min(min(v) for v in series.values()) >= 0:
+            axis.set_ylim(bottom=0)
+        axis.legend(frameon=False)
+        plt.show()
+
+
+def histograms(samples: dict[str, Tensor], xlabel: str) -> None:
+    """Draw the spread of several named samples in one frame, as outlines with different dashes."""
+    samples = {name: _numbers(values) for name, values in samples.items()}
+    reach = max(float(v.abs().quantile(0.999)) for v in samples.values())
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
+        for i, (name, values) in enumerate(samples.items()):
+            axis.hist(
+                values.numpy(), bins=90, range=(-reach, reach), density=True, histtype="step", linewidth=2,
+                color=(BLUE, ORANGE, GREEN)[i % 3], linestyle=DASHES[i % 4], label=name,
+            )
+        axis.set(xlabel=xlabel, ylabel="how often", yticks=[])
+        axis.legend(frameon=False)
+        plt.show()
+
+
+def loss_curves(runs: dict[str, Sequence[Sequence[float]]], floor: tuple[str, float] | None = None) -> None:
+    """Draw the loss of several training runs, one frame for each named group, on one scale."""
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, len(runs), figsize=(3.7 * len(runs), 3.3), sharey=True, layout="constrained", squeeze=False
+        )
+        for i, (axis, (name, losses)) in enumerate(zip(axes[0], runs.items())):
+            for j, values in enumerate(losses):
+                axis.plot(values, color=(BLUE, ORANGE, GREEN)[i % 3], linestyle=DASHES[j % 4], linewidth=1.4)
+                axis.plot(len(values) - 1, values[-1], marker=MARKERS[j % 5], color=(BLUE, ORANGE, GREEN)[i % 3])
+            if floor is not None:
+                axis.axhline(floor[1], color=GREY, linewidth=1, linestyle=":")
+                axis.text(0.98, floor[1] * 1.03, floor[0], color=GREY, va="bottom", ha="right", transform=axis.get_yaxis_transform())
+            axis.set(title=name, xlabel="step", xlim=(0, max(len(v) for group in runs.values() for v in group) * 1.03))
+        axes[0][0].set(ylabel="loss", ylim=(0, 1.15 * max(max(v) for group in runs.values() for v in group)))
+        plt.show()
+
+
+def masks(
+    tables: Sequence[Tensor],
+    queries: Sequence[str],
+    keys: Sequence[str],
+    titles: Sequence[str],
+) -> None:
+    """Draw masks side by side: a dot where the query may attend, a hatched cell where it is blocked.
+
+    Shapes: each table (T_q, T_k) of True/False.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            1, len(tables), figsize=(len(tables) * (len(keys) * 0.46 + 1.2), len(queries) * 0.46 + 1.2),
+            layout="constrained", squeeze=False,
+        )
+        for i, (axis, table) in enumerate(zip(axes[0], tables)):
+            table = torch.as_tensor(table).bool().cpu().expand(len(queries), len(keys))
+            for row in range(len(queries)):
+                for column in range(len(keys)):
+                    if table[row, column]:
+                        axis.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="#dbe8f7", edgecolor="white"))
+                        axis.plot(column, row, "o", color=BLUE, markersize=7)
+                    else:
+                        axis.add_patch(
+                            plt.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="#f4f4f4", edgecolor="#bdbdbd", hatch="///", linewidth=0)
+                        )
+            axis.set(xlim=(-0.5, len(keys) - 0.5), ylim=(len(queries) - 0.5, -0.5), aspect="equal", xlabel="key", title=titles[i])
+            _name_ticks(axis, queries, keys)
+            axis.set_ylabel("query" if i == 0 else "")
+        plt.show()
+
+
+def heat(tables: Sequence[Tensor], xlabel: str, ylabel: str, titles: Sequence[str], lines: int | None = None) -> None:
+    """Draw tables of sizes, light for 0 and dark for the largest of all; lines every so many columns.
+
+    Shapes: each table (rows, columns), not negative.
+    """
+    tables = [_numbers(t) for t in tables]
+    top = max(float(t.max()) for t in tables)
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(1, len(tables), figsize=(4.3 * len(tables), 3.6), layout="constrained", squeeze=False)
+        for i, (axis, table) in enumerate(zip(axes[0], tables)):
+            image = axis.imshow(table, cmap="Blues", vmin=0, vmax=top, aspect="auto")
+            axis.set(title=titles[i], xlabel=xlabel, ylabel=ylabel if i == 0 else "")
+            if table.size(0) <= 16:
+                axis.set_yticks(range(table.size(0)))
+            if table.size(1) <= 16:
+                axis.set_xticks(range(0, table.size(1), 1 if table.size(1) <= 10 else 2))
+            for edge in range(lines, table.size(1), lines) if lines else ():
+                axis.axvline(edge - 0.5, color=ORANGE, linewidth=1, linestyle="--")
+        figure.colorbar(image, ax=axes[0].tolist(), shrink=0.8)
+        plt.show()
+
+
+def numbered_cells(tables: dict[str, Tensor], groups: dict[str, Tensor], names: Sequence[str], axes_names: tuple[str, str]) -> None:
+    """Draw small tables of numbers, each cell shaded and marked by the group it belongs to.
+
+    Shapes: each table and its groups (rows, columns); groups count from 0 and have a name each.
+    """
+    shades = ("#dbe8f7", "#fbe3cf", "#d9efe5", "#ececec")
+    hatches = ("", "///", "...", "xx")
+    with plt.rc_context(STYLE):
+        width = sum(t.size(1) * 0.5 + 1.3 for t in tables.values())
+        height = max(t.size(0) for t in tables.values()) * 0.5 + 1.5
+        figure, axes = plt.subplots(1, len(tables), figsize=(width, height), layout="constrained", squeeze=False)
+        for i, (axis, (title, table)) in enumerate(zip(axes[0], tables.items())):
+            for row in range(table.size(0)):
+                for column in range(table.size(1)):
+                    group = int(groups[title][row, column])
+                    axis.add_patch(
+                        plt.Rectangle(
+                            (column - 0.5, row - 0.5), 1, 1, facecolor=shades[group % 4], edgecolor="#8a8a8a",
+                            hatch=hatches[group % 4], linewidth=0.8,
+                        )
+                    )
+                    axis.text(
+                        column, row, str(int(table[row, column])), ha="center", va="center", fontsize=12,
+                        bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"},
+                    )
+            axis.set(
+                xlim=(-0.5, table.size(1) - 0.5), ylim=(table.size(0) - 0.5, -0.5), aspect="equal", title=title,
+                xticks=range(table.size(1)), yticks=range(table.size(0)), xlabel=axes_names[1], ylabel=axes_names[0] if i == 0 else "",
+            )
+            axis.tick_params(length=0)
+        handles = [
+            plt.Rectangle((0, 0), 1, 1, facecolor=shades[g % 4], edgecolor="#8a8a8a", hatch=hatches[g % 4], label=name)
+            for g, name in enumerate(names)
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=len(names), frameon=False)
+        plt.show()
+
+
 def _cells(axis: Axes, table: Tensor, rows: Sequence[str], columns: Sequence[str], cell: float) -> None:
     top = max(float(table.abs().max()), 1e-9) if table.numel() else 1.0
     axis.imshow(table, cmap="Blues", vmin=0, vmax=max(top, 1.0) if top <= 1.0 else top, aspect="equal")
@@ -135,10 +294,14 @@ def _cells(axis: Axes, table: Tensor, rows: Sequence[str], columns: Sequence[str
             value = float(table[i, j])
             text = "0" if value == 0 else f"{value:.2f}".replace("0.", ".", 1)
             axis.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if value > 0.55 else "black")
-    turn = {"rotation": 40, "ha": "right"} if max(len(str(c)) for c in columns) > 5 else {}
-    axis.set_xticks(range(table.size(1)), labels=[str(c) for c in columns], **turn)
-    axis.set_yticks(range(table.size(0)), labels=[str(r) for r in rows])
+    _name_ticks(axis, rows, columns)
     axis.set_xlabel("key")
+
+
+def _name_ticks(axis: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
+    turn = {"rotation": 40, "ha": "right"} if max(len(str(c)) for c in columns) > 5 else {}
+    axis.set_xticks(range(len(columns)), labels=[str(c) for c in columns], **turn)
+    axis.set_yticks(range(len(rows)), labels=[str(r) for r in rows])
     axis.tick_params(length=0)
     for side in axis.spines.values():
         side.set_visible(False)

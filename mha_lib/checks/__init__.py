@@ -5,7 +5,39 @@ mistake it is), passed. With MHA_CHECKS=strict in the environment anything but a
 CheckFailed.
 """
 
+from mha_lib.checks import planted
 from mha_lib.checks.chapter_01 import attention, scores, single_head, softmax_rows
+from mha_lib.checks.chapter_02 import bug_scaling, scaling, score_std, stable_softmax
+from mha_lib.checks.chapter_03 import bug_masking, call_torch, causal_mask, decoder_mask, masked_attention, padding_mask
+from mha_lib.checks.chapter_04 import bug_splitting, heads_attention, merge_heads, split_heads
+from mha_lib.checks.chapter_05 import bug_layer, dropout, load_torch_weights, multi_head_attention, sum_over_heads
 from mha_lib.checks.result import CheckFailed, Result
 
-__all__ = ["CheckFailed", "Result", "attention", "scores", "single_head", "softmax_rows"]
+__all__ = [
+    "CheckFailed",
+    "Result",
+    "attention",
+    "bug_layer",
+    "bug_masking",
+    "bug_scaling",
+    "bug_splitting",
+    "call_torch",
+    "causal_mask",
+    "decoder_mask",
+    "dropout",
+    "heads_attention",
+    "load_torch_weights",
+    "masked_attention",
+    "merge_heads",
+    "multi_head_attention",
+    "padding_mask",
+    "planted",
+    "scaling",
+    "score_std",
+    "scores",
+    "single_head",
+    "softmax_rows",
+    "split_heads",
+    "stable_softmax",
+    "sum_over_heads",
+]

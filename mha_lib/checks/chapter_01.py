@@ -321,7 +321,6 @@ _SELF_INPUT = normal(2, 5, 6, seed=34)
 
 single_head = ModuleExercise(
     "single_head",
-    class_name="SingleHeadAttention",
     signature="d_model d_k query key value",
     build_with="d_model d_k",
     roles={"w_q": ("d_k", "d_model"), "w_k": ("d_k", "d_model"), "w_v": ("d_k", "d_model")},

@@ -19,6 +19,16 @@ from mha_lib.checks.result import FAILED, NOT_ATTEMPTED, PASSED, Result, deliver
 TOLERANCE = 1e-5
 
 
+class Fresh:
+    """An argument that is made anew for every call, such as a module that the call may change."""
+
+    def __init__(self, make: Callable[[], object], words: str):
+        self.make, self.words = make, words
+
+    def __str__(self) -> str:
+        return self.words
+
+
 @dataclass(frozen=True)
 class Probe:
     """One input to try.
@@ -117,6 +127,16 @@ def one_tensor(name: str) -> Callable[[object], dict[str, Tensor]]:
     return read
 
 
+def first_of(name: str) -> Callable[[object], dict[str, Tensor]]:
+    """Return a reader for results that are one tensor, alone or first of a tuple or list."""
+
+    def read(value: object) -> dict[str, Tensor]:
+        _refuse_none(value)
+        return {name: as_tensor(value[0] if isinstance(value, (tuple, list)) and value else value, name)}
+
+    return read
+
+
 def output_and_weights(value: object) -> dict[str, Tensor]:
     """Read a result that is a pair (output, weights)."""
     _refuse_none(value)
@@ -193,6 +213,8 @@ class Exercise:
         mistakes: the table of known mistakes.
         parts: reads a result into named tensors.
         read: where to read again when no mistake of the table fits.
+        apply: calls a function on the arguments of a probe; replaced where an answer takes fewer
+            arguments than the probe has, or leaves its result in one of them.
     """
 
     def __init__(
@@ -206,7 +228,9 @@ class Exercise:
         mistakes: Iterable[Mistake],
         parts: Callable[[object], dict[str, Tensor]],
         read: str,
+        apply: Callable = lambda function, *args: function(*args),
     ):
+        self.apply = apply
         self.name, self.signature, self.expects = name, signature.split(), expects
         self.reference, self.parts, self.read = reference, parts, read
         self.probes, self.mistakes = tuple(probes), tuple(mistakes)
@@ -264,12 +288,12 @@ class Exercise:
                 id, says, facts = broken
                 return self.failed(id, says, facts, self._read_of(id))
             return self.passed([t.probe.label for t in trials if t.probe.judged])
-        return self._name(trials, chosen, guard)
+        return self._name(trials, chosen, guard, answer)
 
     def _try(self, binding: Binding, guard: Guard, stop_early: bool = False) -> list[Trial]:
         trials = []
         for probe in self.probes:
-            want = self.observe(lambda *a: self.reference(*binding.context, *a), probe)
+            want = self.observe(lambda *a, **named: self.reference(*binding.context, *a, **named), probe)
             seen = self.observe(binding.call, probe, guard)
             trials.append(Trial(probe, seen, want))
             if isinstance(seen.error, (TimeUp, RecursionError)) or _not_attempted(seen.error):
@@ -280,15 +304,11 @@ class Exercise:
 
     def observe(self, function: Callable, probe: Probe, guard: Guard | None = None) -> Seen:
         """Call a function on a probe and read what came of it."""
-        args = [
-            a.detach().clone().requires_grad_(probe.gradient and a.is_floating_point())
-            if isinstance(a, Tensor)
-            else a
-            for a in probe.args
-        ]
+        args = [_for_one_call(a, probe.gradient) for a in probe.args]
         if guard is not None:
             call = guard.call(self._run, function, probe, args)
         else:
+            torch.manual_seed(0)
             try:
                 call = Call(value=self._run(function, probe, args))
             except Exception as error:
@@ -302,7 +322,7 @@ class Exercise:
         return seen
 
     def _run(self, function: Callable, probe: Probe, args: list) -> dict[str, Tensor]:
-        parts = self.parts(function(*args))
+        parts = self.parts(self.apply(function, *args))
         if not probe.gradient:
             return parts
         inputs = [(n, a) for n, a in zip(self.signature, args) if isinstance(a, Tensor) and a.requires_grad]
@@ -341,7 +361,7 @@ class Exercise:
             )
         return None
 
-    def _name(self, trials: list[Trial], binding: Binding, guard: Guard) -> Result:
+    def _name(self, trials: list[Trial], binding: Binding, guard: Guard, answer: object) -> Result:
         first = next(t for t in trials if t.probe.judged and not t.agrees)
         mistake = self.recognise(trials, binding)
         if mistake is None:
@@ -370,7 +390,7 @@ class Exercise:
         """Count the probes on which a mimic does what the answer did; 0 if it errs otherwise."""
         score, numbers_agree, only_errors = 0, False, []
         for trial in trials:
-            seen = self.observe(lambda *a: mimic(*binding.context, *a), trial.probe)
+            seen = self.observe(lambda *a, **named: mimic(*binding.context, *a, **named), trial.probe)
             alike = same(seen, trial.seen, trial.probe.tolerance)
             if not alike and not trial.agrees:
                 return 0
@@ -459,6 +479,14 @@ class Exercise:
 
     def _read_of(self, id: str) -> str:
         return next((m.read for m in self.mistakes if m.id == id), "")
+
+
+def _for_one_call(argument: object, gradient: bool) -> object:
+    if isinstance(argument, Fresh):
+        return argument.make()
+    if isinstance(argument, Tensor):
+        return argument.detach().clone().requires_grad_(gradient and argument.is_floating_point())
+    return argument
 
 
 def _not_attempted(error: BaseException | None) -> bool:

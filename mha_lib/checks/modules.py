@@ -1,32 +1,57 @@
-"""Checks of classes: which linear of a learner's module plays which role, and the judging that follows."""
+"""Checks of classes: the weights are read out of the learner's own module, never drawn anew."""
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from mha_lib.checks.engine import Binding, Exercise
+from mha_lib.checks.engine import Binding, Exercise, Trial
 from mha_lib.checks.guard import Guard
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.result import Result
+from mha_lib.checks.roles import Weights, assignments, uses_names
 
-Weights = dict[str, tuple[Tensor, Tensor | None]]
+@dataclass(frozen=True)
+class Law:
+    """Something that must hold of every module, whatever its weights and their names.
+
+    Attributes:
+        test: gets the exercise, the class and a guard; returns None where the law holds, else
+            the id of a mistake of the exercise's table, and facts to show.
+    """
+
+    test: Callable[["ModuleExercise", type, Guard], tuple[str, dict[str, str]] | None]
 
 
 class ModuleExercise(Exercise):
-    """A check of a class. The weights are read out of the learner's own module, never drawn anew.
+    """A check of a class that inherits from nn.Module.
 
     Args, beyond those of Exercise:
-        class_name: the name of the class asked for.
         build_with: the names of the leading arguments of a probe that go to the constructor.
         roles: the name of each linear and the names of its (out, in) sizes.
+        structure: looks at a module that failed, before its numbers are compared with the mimics;
+            returns the id of a mistake that shows in its parts, or None.
+        properties: laws that take the place of numbers where the names of the linears are unknown.
+        rules: laws that every answer must keep, also one with the right numbers.
 
     The reference and the mimics get a function weights_of(*constructor arguments) first.
     """
 
-    def __init__(self, name: str, *, class_name: str, build_with: str, roles: dict, **rest):
+    def __init__(
+        self,
+        name: str,
+        *,
+        build_with: str,
+        roles: dict[str, tuple[str, str]],
+        structure: Callable[["ModuleExercise", type, Guard], str | None] = lambda exercise, answer, guard: None,
+        properties: tuple[Law, ...] = (),
+        rules: tuple[Law, ...] = (),
+        **rest,
+    ):
         super().__init__(name, **rest)
-        self.class_name, self.build_with, self.roles = class_name, build_with.split(), roles
+        self.build_with, self.roles = build_with.split(), roles
+        self.structure, self.properties, self.rules = structure, properties, rules
 
     def refuse(self, answer: object) -> tuple[str, str] | None:
         if isinstance(answer, nn.Module):
@@ -36,10 +61,7 @@ class ModuleExercise(Exercise):
             )
         if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
             what = answer.__name__ if isinstance(answer, type) else type(answer).__name__
-            return (
-                "not_a_class",
-                f"You passed {what}, which is no class that inherits from nn.Module.",
-            )
+            return ("not_a_class", f"You passed {what}, which is no class that inherits from nn.Module.")
         return None
 
     def bind(self, answer: type, guard: Guard) -> list[Binding]:
@@ -54,77 +76,82 @@ class ModuleExercise(Exercise):
         def run(*args):
             return build(*args[:count])(*args[count:])
 
-        first = self.probes[0].args
-        call = guard.call(build, *first[:count])
-        if call.error is not None:
-            return [Binding(run, (_no_weights,))]
-        sizes = dict(zip(self.build_with, first[:count]))
-        found = list(assignments(build(*first[:count]), self._shapes(sizes)))
+        config = self.probes[0].args[:count]
+        call = guard.call(build, *config)
+        found = [] if call.error is not None else assignments(call.value, self._shapes(config))
         if not found:
             return [Binding(run, (_no_weights,))]
-        return [Binding(run, (self._reader(build, i),)) for i in range(len(found))]
+
+        def reader(choice: int) -> Callable[..., Weights]:
+            return lambda *config: assignments(build(*config), self._shapes(config))[choice]
+
+        return [Binding(run, (reader(i),)) for i in range(len(found))]
 
     def prepare(self, answer: type, config: tuple) -> nn.Module:
         """Build a module, give lazy layers their sizes, move every parameter away from 0, switch to eval."""
         module = answer(*config)
         if any(isinstance(p, nn.parameter.UninitializedParameter) for p in module.parameters()):
-            probe = next(p for p in self.probes if p.args[: len(config)] == config)
+            probe = next(p for p in self.probes if p.args[: len(config)] == tuple(config))
             with torch.no_grad():
-                module(*probe.args[len(config) :])
+                module(*(a.clone() if isinstance(a, Tensor) else a for a in probe.args[len(config) :]))
         with torch.no_grad():
             for i, parameter in enumerate(module.parameters()):
                 parameter.add_(normal(*parameter.shape, seed=100 + i, scale=0.3))
         return module.eval()
 
-    def _shapes(self, sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
+    def laws(self, answer: type, guard: Guard) -> tuple[str, str, dict[str, str]] | None:
+        return self._first_broken(self.rules, answer, guard)
+
+    def _name(self, trials: list[Trial], binding: Binding, guard: Guard, answer: type) -> Result:
+        id = self.structure(self, answer, guard)
+        if id is not None:
+            mistake = next(m for m in self.mistakes if m.id == id)
+            first = next(t for t in trials if t.probe.judged and not t.agrees)
+            facts = {} if binding.context[0] is _no_weights else self.facts(first)
+            return self.failed(id, mistake.says, facts, mistake.read)
+        if not self.properties or self._has_names(answer, guard):
+            return super()._name(trials, binding, guard, answer)
+        return self._by_properties(trials, guard, answer)
+
+    def _has_names(self, answer: type, guard: Guard) -> bool:
+        module = guard.call(self.prepare, answer, self.probes[0].args[: len(self.build_with)]).value
+        return uses_names(module, self.roles)
+
+    def _by_properties(self, trials: list[Trial], guard: Guard, answer: type) -> Result:
+        """Judge a module whose linears have other names, and fit no arrangement that is known."""
+        raised = next((t for t in trials if t.probe.judged and t.seen.error is not None), None)
+        if raised is not None:
+            id, says = self._ladder(raised, trials)
+            return self.failed(id, says, self.facts(raised))
+        for binding in self.bind(answer, guard):
+            if binding.context[0] is _no_weights:
+                continue
+            attempt = self._try(binding, guard)
+            mistake = self.recognise(attempt, binding)
+            if mistake is not None:
+                first = next(t for t in attempt if t.probe.judged and not t.agrees)
+                return self.failed(mistake.id, mistake.says, self.facts(first), mistake.read)
+        broken = self._first_broken(self.properties + self.rules, answer, guard)
+        if broken is not None:
+            id, says, facts = broken
+            return self.failed(id, says, facts, self._read_of(id))
+        result = self.passed([])
+        names = ", ".join(self.roles)
+        result.message = f"Your linears are not named {names}, so it was judged by what it does, and all of that is right."
+        return result
+
+    def _first_broken(self, laws: tuple[Law, ...], answer: type, guard: Guard):
+        for law in laws:
+            found = law.test(self, answer, guard)
+            if found is not None:
+                id, facts = found
+                mistake = next(m for m in self.mistakes if m.id == id)
+                return id, mistake.says, facts
+        return None
+
+    def _shapes(self, config: tuple) -> dict[str, tuple[int, int]]:
+        sizes = dict(zip(self.build_with, config))
         return {role: (sizes[out], sizes[into]) for role, (out, into) in self.roles.items()}
-
-    def _reader(self, build: Callable, choice: int) -> Callable[..., Weights]:
-        def weights_of(*config) -> Weights:
-            shapes = self._shapes(dict(zip(self.build_with, config)))
-            found = assignments(build(*config), shapes)
-            return next(itertools.islice(found, choice, None))
-
-        return weights_of
-
-
-def assignments(module: nn.Module, shapes: dict[str, tuple[int, int]]) -> Iterator[Weights]:
-    """Yield the ways in which a module's parameters can play the roles.
-
-    A module that uses the names asked for has one. Any other is tried with every role for every
-    matrix of the right shape: the names are then unknown, and judged by what the module computes.
-    """
-    named = _by_name(module, shapes)
-    if named is not None:
-        yield named
-        return
-    matrices = _matrices(module)
-    wanted = list(shapes.items())
-    for order in itertools.permutations(range(len(matrices))):
-        if len(order) != len(wanted):
-            return
-        chosen = [matrices[i] for i in order]
-        if all(weight.shape == shape for (weight, _), (_, shape) in zip(chosen, wanted)):
-            yield {role: pair for (role, _), pair in zip(wanted, chosen)}
-
-
-def _by_name(module: nn.Module, shapes: dict[str, tuple[int, int]]) -> Weights | None:
-    found: Weights = {}
-    for role, shape in shapes.items():
-        linear = getattr(module, role, None)
-        if not isinstance(linear, nn.Linear) or tuple(linear.weight.shape) != shape:
-            return None
-        found[role] = (linear.weight.detach(), None if linear.bias is None else linear.bias.detach())
-    return found
-
-
-def _matrices(module: nn.Module) -> list[tuple[Tensor, Tensor | None]]:
-    """Return every weight matrix with its bias, in the order in which the module holds them."""
-    return [
-        (layer.weight.detach(), None if layer.bias is None else layer.bias.detach())
-        for layer in module.modules()
-        if isinstance(layer, nn.Linear)
-    ]
 
 
 def _no_weights(*config):

@@ -1,0 +1,42 @@
+"""Functions with one bug each, for the exercises in which a learner finds the input that shows it."""
+
+import torch
+from torch import nn
+
+from mha_lib.attention import attention
+
+
+def attention_scaled(query, key, value):
+    """Attention of chapter 2, with a bug."""
+    scores = query @ key.transpose(-2, -1) / key.size(-2) ** 0.5
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value
+
+
+def attention_masked(query, key, value, mask):
+    """Attention of chapter 3, with a bug."""
+    scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5
+    scores = scores.masked_fill(~mask, -10.0)
+    weights = torch.softmax(scores, dim=-1)
+    return weights @ value
+
+
+def attention_by_heads(x, num_heads):
+    """Self-attention by heads of chapter 4, with a bug."""
+    B, T, d_model = x.shape
+    heads = x.view(B, num_heads, T, d_model // num_heads)
+    output, _ = attention(heads, heads, heads)
+    return output.reshape(B, T, d_model)
+
+
+class Layer(nn.Module):
+    """The layer of chapter 5, with a bug. One head is enough to see it."""
+
+    def __init__(self, d_model):
+        super().__init__()
+        self.w_q, self.w_k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.w_v, self.w_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+
+    def forward(self, query, key, value):
+        output, _ = attention(self.w_q(query), self.w_k(key), self.w_v(key))
+        return self.w_o(output)
