@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/made
 
-.PHONY: lab test env notebooks
+.PHONY: lab test env notebooks progress mistakes
 
 lab: $(STAMP)
 	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
@@ -14,6 +14,12 @@ test: $(STAMP)
 
 notebooks: $(STAMP)
 	$(BIN)/python tools/notebooks.py
+
+progress: $(STAMP)
+	$(BIN)/python -m mha_lib.progress
+
+mistakes: $(STAMP)
+	$(BIN)/python -m tests.answers
 
 env: $(STAMP)
 

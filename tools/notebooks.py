@@ -37,7 +37,12 @@ def execute(notebook: NotebookNode, folder: Path, timeout: int = 300) -> Noteboo
         CellExecutionError: a cell raised that is not tagged raises-exception.
     """
     NotebookClient(
-        notebook, timeout=timeout, kernel_name="python3", record_timing=False, resources={"metadata": {"path": str(folder)}}
+        notebook,
+        timeout=timeout,
+        kernel_name="python3",
+        record_timing=False,
+        resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--log-level=ERROR"],
     ).execute()
     return notebook
 

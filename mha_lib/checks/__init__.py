@@ -13,7 +13,17 @@ from mha_lib.checks.chapter_04 import bug_splitting, heads_attention, merge_head
 from mha_lib.checks.chapter_05 import bug_layer, dropout, load_torch_weights, multi_head_attention, sum_over_heads
 from mha_lib.checks.result import CheckFailed, Result
 
+# The exercises of each chapter, in the order of its notebook.
+CHAPTERS = {
+    1: (scores, softmax_rows, attention, single_head),
+    2: (score_std, scaling, stable_softmax, bug_scaling),
+    3: (causal_mask, padding_mask, decoder_mask, masked_attention, call_torch, bug_masking),
+    4: (split_heads, merge_heads, heads_attention, bug_splitting),
+    5: (sum_over_heads, dropout, multi_head_attention, load_torch_weights, bug_layer),
+}
+
 __all__ = [
+    "CHAPTERS",
     "CheckFailed",
     "Result",
     "attention",

@@ -75,7 +75,7 @@ ATTENTION_MISTAKES = (
         "att_returns_log_weights",
         "Your output is right, but the second part of the pair holds logarithms of the weights.",
         SOFTMAX,
-        (attention_with(give=lambda o, w, s: (o, w.log())), attention_with(normalise=lambda s: s.log_softmax(-1))),
+        (attention_with(give=lambda o, w, s: (o, w.log())),),
     ),
     Mistake(
         "att_softmax_over_queries",

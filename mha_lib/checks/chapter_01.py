@@ -16,7 +16,7 @@ from mha_lib.checks.attention_mistakes import (
 from mha_lib.checks.engine import Exercise, Mistake, Probe, one_tensor, output_and_weights
 from mha_lib.checks.inputs import normal
 from mha_lib.checks.modules import ModuleExercise
-from mha_lib.checks.variants import scaled
+from mha_lib.checks.variants import attention_with, scaled
 
 PROJECT = "notebook 01, “Three projections”"
 
@@ -288,7 +288,7 @@ def _linear(weights, role, x):
     return torch.nn.functional.linear(x, weight, bias)
 
 
-def _head_with(q="w_q", k="w_k", v="w_v", inputs=lambda q, k, v: (q, k, v), then=reference_attention):
+def _head_with(q="w_q", k="w_k", v="w_v", inputs=lambda q, k, v: (q, k, v), then=attention_with()):
     """Return a single head that projects with the named linears, then attends."""
 
     def head(weights_of, d_model, d_k, query, key, value):
@@ -426,7 +426,7 @@ single_head = ModuleExercise(
             "head_return_order",
             "The pair is in the other order: output first, weights second.",
             PROJECT,
-            (_head_with(then=lambda q, k, v: _swapped(reference_attention(q, k, v))),),
+            (_head_with(then=lambda q, k, v: _swapped(attention_with()(q, k, v))),),
         ),
     ],
 )

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted
-from mha_lib.checks.attention_mistakes import ATTENTION_MISTAKES, SCALING_MISTAKES
+from mha_lib.checks.attention_mistakes import ATTENTION_MISTAKES, SCALING_MISTAKES, STABLE
 from mha_lib.checks.bug_hunt import BugHunt, Lucky
 from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, Unfit, as_tensor, output_and_weights
 from mha_lib.checks.guard import Guard
@@ -513,15 +513,13 @@ masked_attention = Exercise(
         ),
         Mistake(
             "mask_finfo_tiny",
-            "Your fill is the smallest positive number, which is almost 0. The lowest number is another one.",
+            "Your fill is 0, or so close to 0 that it makes no difference (finfo.tiny is the smallest positive number). "
+            "That is an ordinary score: its exponential is 1.",
             FAIL,
-            (_mask_with(lambda s, m: s.masked_fill(m == 0, torch.finfo(s.dtype).tiny)), _mask_with(lambda s, m: s.masked_fill(m == 0, torch.finfo(s.dtype).eps))),
-        ),
-        Mistake(
-            "mask_fill_zero",
-            "You fill blocked scores with 0 or nearly 0. That is an ordinary score: its exponential is 1.",
-            FAIL,
-            (_mask_with(_fill_with(0.0)),),
+            (
+                _mask_with(lambda s, m: s.masked_fill(m == 0, torch.finfo(s.dtype).tiny)),
+                _mask_with(lambda s, m: s.masked_fill(m == 0, torch.finfo(s.dtype).eps)),
+            ),
             sign=_constant_fill(-0.05, 0.05),
         ),
         Mistake(
@@ -603,7 +601,7 @@ masked_attention = Exercise(
             sign=_mask_changed,
         ),
         *SCALING_MISTAKES,
-        *ATTENTION_MISTAKES,
+        *(m for m in ATTENTION_MISTAKES if m.read != STABLE),  # no scores here that could overflow
     ],
 )
 

@@ -300,6 +300,7 @@ heads_attention = Exercise(
             ONE,
             (
                 lambda q, k, v, h, m=None: reference_attention(q, k, v, m),
+                lambda q, k, v, h, m=None: ((a := reference_attention(q, k, v, m))[0], a[1].unsqueeze(1)),
                 lambda q, k, v, h, m=None: (
                     (a := reference_attention(q, k, v, m))[0],
                     a[1].unsqueeze(1).expand(-1, h, -1, -1),
@@ -438,9 +439,9 @@ bug_splitting = BugHunt(
             lambda x, num_heads: x.size(1) == 1,
         ),
         Lucky(
-            "hidden_by_equal_tokens",
-            "All tokens are alike here: whichever a head takes, it is the same.",
-            lambda x, num_heads: float(x.max(1).values.sub(x.min(1).values).max()) < 1e-3,
+            "hidden_by_equal_numbers",
+            "All numbers are alike here: whichever a head takes, it is the same.",
+            lambda x, num_heads: float(x.max() - x.min()) < 1e-3,
         ),
     ),
 )

@@ -749,11 +749,17 @@ def _loads(order="qkv", *, cut=None, out="wb", bias=True, weight=True, transpose
     return load
 
 
-def _biases_left(mine, torch_mha):
-    _loads(bias=True, out="wb")(own := _own_layer(), torch_mha)
-    with torch.no_grad():
-        for role in "qkvo":
-            getattr(mine, f"w_{role}").weight.copy_(getattr(own, f"w_{role}").weight)
+def _biases_left(roles):
+    """Return a transfer that leaves the biases of some linears as they were."""
+
+    def load(mine, torch_mha):
+        kept = {role: getattr(mine, f"w_{role}").bias.detach().clone() for role in roles}
+        _loads()(mine, torch_mha)
+        with torch.no_grad():
+            for role, bias in kept.items():
+                getattr(mine, f"w_{role}").bias.copy_(bias)
+
+    return load
 
 
 def _by_head(stacked):
@@ -804,7 +810,7 @@ load_torch_weights = Exercise(
             "par_bias_forgotten",
             "The weights are right, the biases are not PyTorch's. Its biases start at 0, which hides a forgotten one.",
             TORCH,
-            (_loads(bias=False, out="w0"), _loads(bias=False), _biases_left),
+            (_loads(bias=False, out="w0"), _loads(bias=False), *map(_biases_left, ("qkvo", "qkv", "q", "v", "qk"))),
         ),
         Mistake(
             "par_weight_transposed",

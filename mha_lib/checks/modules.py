@@ -119,10 +119,6 @@ class ModuleExercise(Exercise):
 
     def _by_properties(self, trials: list[Trial], guard: Guard, answer: type) -> Result:
         """Judge a module whose linears have other names, and fit no arrangement that is known."""
-        raised = next((t for t in trials if t.probe.judged and t.seen.error is not None), None)
-        if raised is not None:
-            id, says = self._ladder(raised, trials)
-            return self.failed(id, says, self.facts(raised))
         for binding in self.bind(answer, guard):
             if binding.context[0] is _no_weights:
                 continue
@@ -131,6 +127,10 @@ class ModuleExercise(Exercise):
             if mistake is not None:
                 first = next(t for t in attempt if t.probe.judged and not t.agrees)
                 return self.failed(mistake.id, mistake.says, self.facts(first), mistake.read)
+        raised = next((t for t in trials if t.probe.judged and t.seen.error is not None), None)
+        if raised is not None:
+            id, says = self._ladder(raised, trials)
+            return self.failed(id, says, self.facts(raised))
         broken = self._first_broken(self.properties + self.rules, answer, guard)
         if broken is not None:
             id, says, facts = broken

@@ -1,0 +1,174 @@
+"""Answers to the exercises that split, merge and sum heads (chapters 4 and 5)."""
+
+from tests.answers import Answer, edit
+
+
+def _split(line):
+    return f"def split_heads(x, num_heads):\n    B, T, D = x.shape\n    h, d = num_heads, D // num_heads\n    return {line}\n"
+
+
+def _merge(line):
+    return f"def merge_heads(x):\n    B, h, T, d = x.shape\n    return {line}\n"
+
+
+def _sum(line):
+    return f"def sum_over_heads(heads, weight):\n    B, h, T, d = heads.shape\n    return {line}\n"
+
+
+ATTEND = '''
+def heads_attention(query, key, value, num_heads, mask=None):
+    def split(x):
+        return x.reshape(x.size(0), x.size(1), num_heads, -1).transpose(1, 2)
+
+    def merge(x):
+        return x.transpose(1, 2).flatten(2)
+
+    q, k, v = split(query), split(key), split(value)
+    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+    if mask is not None:
+        scores = scores.masked_fill(mask.unsqueeze(1) == 0, -1e9)
+    weights = scores.softmax(-1)
+    return merge(weights @ v), weights
+'''
+SPLIT = "return x.reshape(x.size(0), x.size(1), num_heads, -1).transpose(1, 2)"
+MERGE = "return x.transpose(1, 2).flatten(2)"
+SCORES = "scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))"
+FILL = "scores = scores.masked_fill(mask.unsqueeze(1) == 0, -1e9)"
+SOFTMAX = "weights = scores.softmax(-1)"
+GIVE = "return merge(weights @ v), weights"
+
+WRONG = (
+    [
+        Answer("split_heads", "split_heads", _split(line), id)
+        for id, line in [
+            ("split_view_directly", "x.view(B, h, T, d)"),
+            ("split_view_directly", "x.reshape(B * h, T, d).view(B, h, T, d)"),
+            ("split_view_directly", "x.flatten(1).reshape(B, h, T, -1)"),
+            ("split_no_transpose", "x.view(B, T, h, d)"),
+            ("split_no_transpose", "torch.stack(x.split(d, -1), 2)"),
+            ("split_head_axis_first", "torch.stack(x.split(d, dim=-1))"),
+            ("split_head_axis_first", "x.view(B, T, h, d).permute(2, 0, 1, 3)"),
+            ("split_interleaved", "x.view(B, T, d, h).permute(0, 3, 1, 2)"),
+            ("split_interleaved", "torch.stack([x[..., i::h] for i in range(h)], dim=1)"),
+            ("split_sequence_instead", "torch.stack(torch.chunk(x, h, dim=1), dim=1)"),
+            ("split_still_folded", "x.view(B, T, h, d).transpose(1, 2).reshape(B * h, T, d)"),
+            ("split_last_axes_swapped", "x.view(B, T, h, d).permute(0, 2, 3, 1)"),
+            ("split_head_count_and_width_swapped", "x.view(B, T, d, h).transpose(1, 2)"),
+            ("split_wrong_axes_swapped", "x.view(B, T, h, d).transpose(2, 3)"),
+            ("split_one_head_repeated", "x[..., :d].unsqueeze(1).repeat(1, h, 1, 1)"),
+            ("returned_none", "None"),
+        ]
+    ]
+    + [
+        Answer("merge_heads", "merge_heads", _merge(line), id)
+        for id, line in [
+            ("merge_no_transpose", "x.reshape(B, T, h * d)"),
+            ("merge_no_transpose", "x.contiguous().view(B, T, -1)"),
+            ("merge_sum", "x.sum(1)"),
+            ("merge_mean", "torch.mean(x, dim=1)"),
+            ("merge_max", "torch.amax(x, 1)"),
+            ("merge_first_head", "x[:, 0]"),
+            ("merge_cat_along_batch", "torch.cat([x[:, i] for i in range(h)], 0)"),
+            ("merge_cat_along_tokens", "torch.cat([x[:, i] for i in range(h)], 1)"),
+            ("merge_squeezes", "x.transpose(1, 2).reshape(B, T, -1).squeeze()"),
+            ("merge_features_interleaved", "torch.stack(list(x.unbind(1)), -1).reshape(B, T, -1)"),
+            ("merge_features_interleaved", "x.permute(0, 2, 3, 1).flatten(2)"),
+            ("merge_swap_last_two", "x.mT.reshape(B, T, h * d)"),
+            ("merge_wrong_axes_swapped", "x.transpose(0, 2).reshape(B, T, h * d)"),
+            ("merge_view_refused", "x.transpose(1, 2).view(B, T, h * d)"),
+            ("merge_not_joined", "x.transpose(1, 2)"),
+            ("merge_heads_reversed", "x.flip(1).transpose(1, 2).flatten(2)"),
+        ]
+    ]
+    + [
+        Answer("sum_over_heads", "sum_over_heads", _sum(line), id)
+        for id, line in [
+            ("sum_weight_not_transposed", "heads.transpose(1, 2).flatten(2) @ weight"),
+            ("sum_weight_not_transposed", "sum(heads[:, i] @ weight[i * d:(i + 1) * d] for i in range(h))"),
+            ("sum_wrong_blocks", "sum(heads[:, i] @ weight[i * d:(i + 1) * d].T for i in range(h))"),
+            ("sum_first_block_for_all", "sum(heads[:, i] @ weight[:, :d].T for i in range(h))"),
+            ("sum_mean", "heads.transpose(1, 2).flatten(2) @ weight.T / h"),
+            ("sum_without_moving_axis", "heads.reshape(B, T, h * d) @ weight.T"),
+            ("sum_interleaved", "sum(heads[:, i] @ weight[:, i::h].T for i in range(h))"),
+            ("sum_reversed", "sum(heads[:, h - 1 - i] @ weight[:, i * d:(i + 1) * d].T for i in range(h))"),
+            ("sum_without_weight", "heads.sum(1)"),
+            ("sum_last_missing", "sum(heads[:, i] @ weight[:, i * d:(i + 1) * d].T for i in range(h - 1))"),
+            ("sum_not_summed", "torch.stack([heads[:, i] @ weight[:, i * d:(i + 1) * d].T for i in range(h)], 1)"),
+        ]
+    ]
+    + [
+        Answer("heads_attention", "heads_attention", edit(ATTEND, *changes), id)
+        for id, changes in [
+            ("heads_split_view", [f"{SPLIT} -> return x.reshape(x.size(0), num_heads, x.size(1), -1)"]),
+            (
+                "heads_split_view",
+                [
+                    f"{SPLIT} -> return x.reshape(x.size(0), num_heads, x.size(1), -1)",
+                    f"{MERGE} -> return x.reshape(x.size(0), x.size(2), -1)",
+                ],
+            ),
+            ("heads_merge_view", [f"{MERGE} -> return x.reshape(x.size(0), x.size(2), -1)"]),
+            ("heads_interleaved", [f"{SPLIT} -> return torch.stack([x[..., i::num_heads] for i in range(num_heads)], 1)"]),
+            ("heads_not_split", ["q, k, v = split(query), split(key), split(value) -> q, k, v = query[:, None], key[:, None], value[:, None]"]),
+            ("heads_scale_by_d_model", [f"{SCORES} -> scores = q @ k.mT / math.sqrt(query.size(-1))"]),
+            ("heads_scale_missing", [f"{SCORES} -> scores = q @ k.mT"]),
+            ("heads_scale_other", [f"{SCORES} -> scores = q @ k.mT / q.size(-1)"]),
+            ("heads_mask_without_head_axis", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -math.inf)"]),
+            ("heads_mask_repeat_order", [f"{FILL} -> m = mask.expand(query.size(0), query.size(1), key.size(1)).repeat(num_heads, 1, 1); scores = scores.masked_fill(m.view(scores.shape) == 0, -math.inf)"]),
+            ("heads_mask_ignored", [f"{FILL} -> pass"]),
+            ("heads_mask_inverted", [f"{FILL} -> scores = scores.masked_fill(mask.unsqueeze(1), -1e9)"]),
+            ("heads_softmax_axis", [f"{SOFTMAX} -> weights = scores.softmax(1)"]),
+            ("heads_summed", [f"{MERGE} -> return x.sum(1)"]),
+            ("heads_scores_summed", [f"{SCORES} -> scores = (q @ k.mT / math.sqrt(q.size(-1))).sum(1, keepdim=True)"]),
+            ("heads_value_is_key", [f"{GIVE} -> return merge(weights @ k), weights"]),
+            ("heads_not_merged", [f"{GIVE} -> return weights @ v, weights"]),
+            ("heads_weights_averaged", [f"{GIVE} -> return merge(weights @ v), weights.mean(1)"]),
+            ("not_a_pair", [f"{GIVE} -> return merge(weights @ v)"]),
+        ]
+    ]
+)
+
+RIGHT = (
+    [
+        Answer("split_heads", "split_heads", _split(line))
+        for line in (
+            "x.view(B, T, h, d).transpose(1, 2)",
+            "x.unflatten(-1, (h, d)).movedim(2, 1)",
+            "torch.stack(x.chunk(h, -1), 1)",
+            "torch.stack([x[..., i * d:(i + 1) * d] for i in range(h)], dim=1)",
+            "x.reshape(B, T, h, d).permute(0, 2, 1, 3).contiguous()",
+            "torch.einsum('bthd->bhtd', x.reshape(B, T, h, d))",
+            "__import__('einops').rearrange(x, 'b t (h d) -> b h t d', h=h)",
+        )
+    ]
+    + [
+        Answer("merge_heads", "merge_heads", _merge(line))
+        for line in (
+            "x.transpose(1, 2).reshape(B, T, h * d)",
+            "x.transpose(1, 2).contiguous().view(B, T, -1)",
+            "torch.cat(x.unbind(1), -1)",
+            "torch.cat([x[:, i] for i in range(h)], dim=2)",
+            "x.permute(0, 2, 1, 3).flatten(2)",
+            "__import__('einops').rearrange(x, 'b h t d -> b t (h d)')",
+        )
+    ]
+    + [
+        Answer("sum_over_heads", "sum_over_heads", _sum(line))
+        for line in (
+            "sum(heads[:, i] @ weight[:, i * d:(i + 1) * d].T for i in range(h))",
+            "F.linear(heads.transpose(1, 2).flatten(2), weight)",
+            "torch.einsum('bhtd,ohd->bto', heads, weight.view(-1, h, d))",
+            "torch.stack([F.linear(heads[:, i], weight[:, i * d:(i + 1) * d]) for i in range(h)]).sum(0)",
+        )
+    ]
+    + [
+        Answer("heads_attention", "heads_attention", edit(ATTEND, *changes))
+        for changes in (
+            [],
+            [f"{FILL} -> scores = scores.masked_fill(~mask[:, None], -math.inf)"],
+            [f"{GIVE} -> return [merge(weights @ v), weights]"],
+            [f"{MERGE} -> return torch.cat(x.unbind(1), -1)"],
+            [f"{SPLIT} -> return torch.stack(x.chunk(num_heads, -1), 1)"],
+        )
+    ]
+)

@@ -1,0 +1,126 @@
+"""Answers to the exercises that build masks (chapter 3)."""
+
+from tests.answers import Answer
+
+
+def _causal(line):
+    return f"def causal_mask(size):\n    i = torch.arange(size)\n    ones = torch.ones(1, size, size)\n    return {line}\n"
+
+
+def _padding(line):
+    return f"def padding_mask(tokens, pad_id):\n    B, T = tokens.shape\n    return {line}\n"
+
+
+def _decoder(line):
+    return (
+        "def decoder_mask(tokens, pad_id):\n    B, T = tokens.shape\n    real = (tokens != pad_id)[:, None, :]\n"
+        f"    past = torch.ones(1, T, T).tril() == 1\n    return {line}\n"
+    )
+
+
+WRONG = (
+    [
+        Answer("causal_mask", "causal_mask", _causal(line), id)
+        for id, line in [
+            ("causal_upper", "ones.triu() == 1"),
+            ("causal_upper", "(i[None] >= i[:, None])[None]"),
+            ("causal_excludes_self", "ones.tril(-1) > 0"),
+            ("causal_excludes_self", "(i[:, None] > i)[None]"),
+            ("causal_excludes_self", "ones.triu() != 1"),
+            ("causal_sees_next", "ones.tril(1).bool()"),
+            ("causal_sees_next", "(i[:, None] + 1 >= i)[None]"),
+            ("causal_inverted", "ones.triu(1).bool()"),
+            ("causal_all_allowed", "ones.bool()"),
+            ("causal_all_blocked", "ones == 0"),
+            ("causal_diagonal_only", "torch.eye(size).bool()[None]"),
+            ("causal_past_cut_short", "(ones.tril() - ones.tril(-2)).bool()"),
+            ("causal_anti_diagonal", "ones.tril().flip(-1).bool()"),
+            ("causal_fixed_size", "torch.ones(1, 5, 5).tril().bool()"),
+            ("causal_fixed_size", "torch.ones(1, 512, 512).tril().bool()"),
+            ("causal_additive", "torch.zeros(size, size).masked_fill(ones[0].triu(1) == 1, -math.inf)"),
+            ("causal_additive", "nn.Transformer.generate_square_subsequent_mask(size)"),
+            ("mask_not_bool", "ones.tril()"),
+            ("mask_not_bool", "ones.tril().int()"),
+            ("raised", "torch.tril(size, size)"),
+        ]
+    ]
+    + [
+        Answer("padding_mask", "padding_mask", _padding(line), id)
+        for id, line in [
+            ("pad_inverted", "(tokens == pad_id)[:, None]"),
+            ("pad_both_axes", "(tokens != pad_id)[:, None] * (tokens != pad_id)[:, :, None]"),
+            ("pad_greater_than", "(tokens > pad_id)[:, None]"),
+            ("pad_greater_than", "tokens.gt(pad_id).unsqueeze(1)"),
+            ("pad_no_new_axis", "tokens != pad_id"),
+            ("pad_on_queries", "(tokens != pad_id)[:, :, None]"),
+            ("pad_axis_in_front", "(tokens != pad_id)[None]"),
+            ("pad_extra_axis", "(tokens != pad_id)[:, None, None, :]"),
+            ("pad_transposed", "(tokens != pad_id).T[:, None]"),
+            ("pad_hardcoded_zero", "(tokens != 0)[:, None]"),
+            ("pad_hardcoded_zero", "tokens.bool().unsqueeze(1)"),
+            ("pad_assumes_the_end", "(torch.arange(T) < (tokens != pad_id).sum(1)[:, None])[:, None]"),
+            ("pad_repeated", "(tokens != pad_id)[:, None].repeat(1, T, 1)"),
+            ("mask_not_bool", "(tokens != pad_id)[:, None].float()"),
+        ]
+    ]
+    + [
+        Answer("decoder_mask", "decoder_mask", _decoder(line), id)
+        for id, line in [
+            ("dec_or_instead_of_and", "real | past"),
+            ("dec_or_instead_of_and", "(real.int() + past.int()) > 0"),
+            ("dec_pad_on_queries", "real.transpose(1, 2) & past"),
+            ("dec_pad_on_both", "real & real.transpose(1, 2) & past"),
+            ("dec_padding_only", "real.expand(B, T, T)"),
+            ("dec_causal_only", "past.expand(B, T, T)"),
+            ("dec_upper", "real & past.transpose(1, 2)"),
+            ("dec_excludes_self", "real & torch.ones(T, T).tril(-1).bool()"),
+            ("dec_sees_next", "real & torch.ones(T, T).tril(1).bool()"),
+            ("dec_inverted", "~(real & past)"),
+            ("dec_inverted", "~real & past"),
+            ("dec_exactly_one", "real ^ past"),
+            ("dec_hardcoded_zero", "(tokens != 0)[:, None] & past"),
+            ("dec_greater_than", "(tokens > pad_id)[:, None] & past"),
+            ("dec_extra_axis", "(real & past)[:, None]"),
+            ("mask_not_bool", "(real & past).int()"),
+        ]
+    ]
+)
+
+RIGHT = (
+    [
+        Answer("causal_mask", "causal_mask", _causal(line))
+        for line in (
+            "ones.tril().bool()",
+            "ones[0].tril() == 1",
+            "(i[:, None] >= i)[None]",
+            "~ones.triu(1).bool()",
+            "1 - ones.triu(1) > 0",
+            "torch.stack([i <= r for r in range(size)])",
+            "(i[:, None] - i[None]).ge(0)",
+            "ones.cumsum(-1) <= ones.cumsum(-2)",
+            "torch.tensor([[c <= r for c in range(size)] for r in range(size)])[None]",
+        )
+    ]
+    + [
+        Answer("padding_mask", "padding_mask", _padding(line))
+        for line in (
+            "(tokens != pad_id)[:, None]",
+            "~tokens.eq(pad_id).unsqueeze(1)",
+            "(tokens - pad_id).bool().view(B, 1, T)",
+            "tokens.ne(pad_id).reshape(B, 1, -1)",
+            "torch.where(tokens == pad_id, False, True)[:, None]",
+        )
+    ]
+    + [
+        Answer("decoder_mask", "decoder_mask", _decoder(line))
+        for line in (
+            "real & past",
+            "real * past",
+            "torch.logical_and(real, past)",
+            "~(~real | ~past)",
+            "past.masked_fill(~real, False)",
+            "(real.int() + past.int()) == 2",
+            "torch.where(real, past, False)",
+        )
+    ]
+)

@@ -1,0 +1,79 @@
+"""The checks proved by answers: each wrong one is told its own mistake, each right one passes."""
+
+import statistics
+import time
+
+import pytest
+
+from mha_lib import checks
+from mha_lib.checks.engine import Binding, Exercise
+from mha_lib.checks.guard import Guard
+from mha_lib.checks.modules import ModuleExercise
+from tests.answers import right_answers, wrong_answers
+
+TAKEN: list[float] = []
+
+
+def name(answer):
+    return f"{answer.check}-{answer.mistake}" if answer.mistake else answer.check
+
+
+def judge(answer):
+    if "einops" in answer.source:
+        pytest.importorskip("einops", reason="einops is not installed: pip install -e '.[test]'")
+    start = time.perf_counter()
+    result = getattr(checks, answer.check).judge(answer.load())
+    TAKEN.append(time.perf_counter() - start)
+    return result
+
+
+@pytest.mark.parametrize("answer", wrong_answers(), ids=name)
+def test_a_wrong_answer_is_told_its_mistake(answer):
+    result = judge(answer)
+    assert result.status == "failed", answer.source
+    assert result.misconception == answer.mistake, f"{answer.source}\n{result}"
+    assert result.message and result.read
+
+
+@pytest.mark.parametrize("answer", right_answers(), ids=name)
+def test_a_right_answer_passes(answer):
+    result = judge(answer)
+    assert result.status == "passed", f"{answer.source}\n{result}"
+
+
+def exercises():
+    return [x for x in vars(checks).values() if isinstance(x, Exercise)]
+
+
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
+def test_every_check_has_a_wrong_and_a_right_answer(exercise):
+    if exercise.name.startswith("bug_"):
+        pytest.skip("its answers are inputs: test_bug_hunts.py")
+    assert any(a.check == exercise.name for a in wrong_answers())
+    assert any(a.check == exercise.name for a in right_answers())
+
+
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
+def test_no_two_mistakes_have_one_id_and_no_message_says_what_to_type(exercise):
+    ids = [m.id for m in exercise.mistakes]
+    assert len(ids) == len(set(ids))
+    for mistake in exercise.mistakes:
+        assert not any(code in mistake.says for code in ("keepdim", "transpose(", "unsqueeze(", ".view(", "reshape(", "dim=", "masked_fill(")), mistake
+
+
+@pytest.mark.parametrize("exercise", exercises(), ids=lambda e: e.name)
+def test_no_mimic_of_a_mistake_is_right(exercise):
+    """A mimic that agrees with the reference on every probe would be no mistake."""
+    if isinstance(exercise, ModuleExercise):
+        return
+    with Guard() as guard:
+        for mistake in exercise.mistakes:
+            for mimic in mistake.mimics:
+                trials = exercise._try(Binding(mimic), guard)
+                assert not all(t.agrees for t in trials if t.probe.judged), mistake.id
+
+
+def test_checks_are_quick():
+    if len(TAKEN) < 100:
+        pytest.skip("only where all answers were judged")
+    assert statistics.median(TAKEN) <= 0.3

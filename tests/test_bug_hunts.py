@@ -1,0 +1,69 @@
+"""The exercises in which the answer is an input that shows a planted bug."""
+
+import pytest
+import torch
+
+from mha_lib import causal_mask, checks
+
+
+def random(*shape, seed=0, scale=1.0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+def three(queries, keys, width):
+    return random(1, queries, width), random(1, keys, width, seed=1), random(1, keys, width, seed=2)
+
+
+OPEN = torch.ones(1, 3, 3, dtype=torch.bool)
+EMPTY = causal_mask(3) & torch.tensor([False, True, True])
+
+LUCKY = [
+    ("bug_scaling", lambda: three(3, 4, 4), "hidden_by_equal_sizes"),
+    ("bug_scaling", lambda: three(3, 1, 4), "hidden_by_one_key"),
+    ("bug_scaling", lambda: (torch.zeros(1, 3, 4), *three(3, 7, 4)[1:]), "hidden_by_equal_scores"),
+    ("bug_scaling", lambda: (*three(3, 7, 4)[:2], torch.ones(1, 7, 4)), "hidden_by_equal_values"),
+    ("bug_scaling", lambda: [x * 1000 for x in three(3, 7, 4)[:2]] + [random(1, 7, 4)], "hidden_by_saturation"),
+    ("bug_masking", lambda: (*three(3, 3, 4), OPEN), "hidden_by_open_mask"),
+    ("bug_masking", lambda: (*three(3, 3, 4), causal_mask(3)), "hidden_by_high_scores"),
+    ("bug_masking", lambda: (*three(3, 3, 4)[:2], torch.ones(1, 3, 4), causal_mask(3)), "hidden_by_high_scores"),
+    ("bug_splitting", lambda: (random(1, 3, 4), 1), "hidden_by_one_head"),
+    ("bug_splitting", lambda: (random(1, 1, 4), 2), "hidden_by_one_token"),
+    ("bug_splitting", lambda: (torch.ones(1, 3, 4), 2), "hidden_by_equal_numbers"),
+    ("bug_layer", lambda: (random(1, 3, 4),) * 3, "hidden_by_self_attention"),
+    ("bug_layer", lambda: (random(1, 3, 4), *[random(1, 3, 4, seed=1)] * 2), "hidden_by_self_attention"),
+    ("bug_scaling", lambda: None, "not_an_input"),
+    ("bug_scaling", lambda: three(3, 7, 4)[:2], "not_an_input"),
+    ("bug_scaling", lambda: (1, 2, 3), "input_does_not_fit"),
+    ("bug_scaling", lambda: (random(1, 3, 5), *three(3, 7, 4)[1:]), "input_does_not_fit"),
+    ("bug_layer", lambda: (random(1, 3, 5),) * 3, "input_does_not_fit"),
+    ("bug_splitting", lambda: (random(1, 3, 4), 3), "input_does_not_fit"),
+    ("bug_scaling", lambda: 1 / 0, "raised"),
+]
+
+SHOWING = [
+    ("bug_scaling", lambda: three(3, 7, 4)),
+    ("bug_scaling", lambda: [x[0] for x in three(2, 9, 3)]),
+    ("bug_masking", lambda: (random(1, 3, 4) - 6, random(1, 3, 4) + 6, random(1, 3, 4), causal_mask(3))),
+    ("bug_splitting", lambda: (random(2, 5, 12), 4)),
+    ("bug_layer", lambda: three(2, 5, 4)),
+]
+
+
+@pytest.mark.parametrize("check, answer, id", LUCKY)
+def test_an_input_that_hides_the_bug_is_told_why(check, answer, id):
+    result = getattr(checks, check).judge(answer)
+    assert (result.status, result.misconception) == ("failed", id), str(result)
+
+
+@pytest.mark.parametrize("check, answer", SHOWING)
+def test_an_input_that_shows_the_bug_passes(check, answer):
+    result = getattr(checks, check).judge(answer)
+    assert result.status == "passed", str(result)
+
+
+@pytest.mark.parametrize("check", ["bug_scaling", "bug_masking", "bug_splitting", "bug_layer"])
+def test_an_unfilled_hunt_is_not_attempted(check):
+    def find_input():
+        raise NotImplementedError()
+
+    assert getattr(checks, check).judge(find_input).status == "not attempted"

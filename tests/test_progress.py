@@ -1,0 +1,98 @@
+"""mha_lib.progress: what a learner is told about where they stand."""
+
+import os
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from mha_lib import checks, progress
+from mha_lib.checks.result import session
+from tests.conftest import ROOT, load
+
+EXERCISE = ROOT / "exercises" / "01_single_head_attention.ipynb"
+
+
+@pytest.fixture
+def answered(tmp_path):
+    """Return a function that writes chapter 1 with some answers in it and gives its path."""
+
+    def write(**answers):
+        notebook = load(EXERCISE)
+        for cell in notebook.cells:
+            cell.source = answers.get(cell.metadata.get("nbgrader", {}).get("grade_id"), cell.source)
+        path = tmp_path / EXERCISE.name
+        nbformat.write(notebook, path)
+        return path
+
+    return write
+
+
+RIGHT = "def scores(query, key):\n    return query @ key.mT\n"
+WRONG = "def softmax_rows(scores):\n    return scores.softmax(-2)\n"
+BROKEN = "def attention(query, key, value)\n    return 1\n"
+
+
+def run(*arguments):
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8"}
+    return subprocess.run(
+        [sys.executable, "-m", "mha_lib.progress", *map(str, arguments)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+
+
+def test_each_kind_of_answer_is_reported(answered):
+    done = run(answered(scores=RIGHT, softmax_rows=WRONG, attention=BROKEN))
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0 and not done.stderr
+    assert "[#...] 1 of 4" in lines[0]
+    assert [line.split(maxsplit=1) for line in lines[1:5]] == [
+        ["scores", "passed"],
+        ["softmax_rows", "not yet: softmax_over_queries"],
+        ["attention", "could not run: SyntaxError: expected ':' (" + lines[3].split("(")[-1]],
+        ["single_head", "not attempted yet"],
+    ]
+    assert "next:" in lines[-1] and "Exercise 2 · Softmax, by hand" in lines[-1]
+
+
+def test_strict_fails_unless_everything_passed():
+    assert run("--strict", EXERCISE).returncode == 1
+    done = run("--strict", ROOT / "solutions" / EXERCISE.name)
+    assert done.returncode == 0 and "Everything passed." in done.stdout
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [(None, "no such file"), ("not json", "no notebook that can be read"), ('{"cells": 3}', "no notebook that can be read")],
+)
+def test_a_broken_notebook_is_reported(tmp_path, content, words):
+    path = tmp_path / "bad.ipynb"
+    if content is not None:
+        path.write_text(content)
+    chapter = progress.run(path)
+    assert words in chapter.problem
+    text = progress.report([chapter])
+    assert "could not run" in text and f"next: mend {path}" in text and "Traceback" not in text
+
+
+def test_a_notebook_whose_kernel_dies_is_reported(answered):
+    chapter = progress.run(answered(scores="import os\nos._exit(1)"))
+    assert [s.status for s in chapter.steps] == ["broken"] * 4 or chapter.problem
+    assert "Traceback" not in progress.report([chapter])
+
+
+def test_here_counts_what_ran_in_this_kernel(capsys):
+    session.clear()
+    checks.scores(lambda q, k: q @ k.mT)
+    checks.softmax_rows(lambda s: s.softmax(-2))
+    progress.here(1)
+    out = capsys.readouterr().out
+    assert "[#...] 1 of 4" in out and "softmax_rows  not yet: softmax_over_queries" in out
+    with pytest.raises(ValueError, match="no exercises for chapter 9; there are for 1, 2, 3, 4, 5"):
+        progress.here(9)
+
+
+def test_chapters_name_every_check_once():
+    listed = [e for chapter in checks.CHAPTERS.values() for e in chapter]
+    assert sorted(e.name for e in listed) == sorted({e.name for e in listed})
+    assert all(getattr(checks, e.name) is e for e in listed)
