@@ -32,7 +32,8 @@ def attention(
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.1.
     """
     check_attention_inputs(query, key, value)
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    # Dividing the query divides every score, without another pass over the large table.
+    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
     if mask is None:
         weights = scores.softmax(dim=-1)
     else:

@@ -28,6 +28,7 @@ def attention_map(
     queries: Sequence[str],
     keys: Sequence[str] | None = None,
     title: str | None = None,
+    axes_names: tuple[str, str] = ("query", "key"),
 ) -> None:
     """Draw a table of weights: one row a query, one column a key, the number in each cell.
 
@@ -36,7 +37,7 @@ def attention_map(
     Raises:
         ValueError: the names do not fit the table.
     """
-    attention_maps([weights], queries, keys, None if title is None else [title])
+    attention_maps([weights], queries, keys, None if title is None else [title], axes_names)
 
 
 def attention_maps(
@@ -44,6 +45,7 @@ def attention_maps(
     queries: Sequence[str] | Sequence[Sequence[str]],
     keys: Sequence[str] | Sequence[Sequence[str]] | None = None,
     titles: Sequence[str] | None = None,
+    axes_names: tuple[str, str] = ("query", "key"),
 ) -> None:
     """Draw several tables of weights side by side; names are shared, or one list for each table.
 
@@ -69,7 +71,8 @@ def attention_maps(
         figure, axes = plt.subplots(1, len(tables), figsize=(max(width, 3.4), height), layout="constrained", squeeze=False)
         for i, (axis, table) in enumerate(zip(axes[0], tables)):
             _cells(axis, table, queries[i], keys[i], cell)
-            axis.set_ylabel("query" if i == 0 else "")
+            axis.set_ylabel(axes_names[0] if i == 0 else "")
+            axis.set_xlabel(axes_names[1])
             axis.set_title(titles[i] if titles else "", pad=8)
         plt.show()
 
@@ -193,6 +196,23 @@ def loss_curves(runs: dict[str, Sequence[Sequence[float]]], floor: tuple[str, fl
         plt.show()
 
 
+def strips(groups: dict[str, dict[str, Sequence[float]]], xlabel: str) -> None:
+    """Draw one dot for each run: a row for each group, a marker for each kind of number between 0 and 1."""
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(6.4, 0.8 * len(groups) + 1.2), layout="constrained")
+        for row, kinds in enumerate(groups.values()):
+            for i, (kind, values) in enumerate(kinds.items()):
+                height = [row + 0.16 * (1 if i else -1) + 0.05 * (j - len(values) / 2) * (1 if i else -1) for j in range(len(values))]
+                axis.scatter(
+                    values, height, s=60, marker=MARKERS[i], color=(BLUE, ORANGE)[i % 2], alpha=0.85, edgecolor="white",
+                    label=kind if row == 0 else None, clip_on=False, zorder=3,
+                )
+        axis.set(yticks=range(len(groups)), yticklabels=list(groups), xlim=(0, 1.02), ylim=(len(groups) - 0.4, -0.6), xlabel=xlabel)
+        axis.grid(axis="x", color="#e3e3e3")
+        axis.legend(frameon=False, loc="center left", bbox_to_anchor=(0.3, 1.06), ncols=2)
+        plt.show()
+
+
 def masks(
     tables: Sequence[Tensor],
     queries: Sequence[str],
@@ -292,10 +312,11 @@ def _cells(axis: Axes, table: Tensor, rows: Sequence[str], columns: Sequence[str
     for i in range(table.size(0)):
         for j in range(table.size(1)):
             value = float(table[i, j])
+            if cell < 0.5 and 0 < value < 0.005:
+                continue  # in a large table .00 in every cell hides the rest
             text = "0" if value == 0 else f"{value:.2f}".replace("0.", ".", 1)
             axis.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if value > 0.55 else "black")
     _name_ticks(axis, rows, columns)
-    axis.set_xlabel("key")
 
 
 def _name_ticks(axis: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:

@@ -27,6 +27,12 @@ def test_deriving_again_changes_no_byte(path):
     assert tool.dumps(tool.normalise(derived)) == tool.dumps(stored)
 
 
+def test_the_picture_of_the_readme_is_that_of_the_notebook():
+    made = tool.readme_picture(load(ROOT / "notebooks" / "08_trained_heads.ipynb"))
+    assert made is not None and tool.PICTURE.read_bytes() == made
+    assert str(tool.PICTURE.relative_to(ROOT)) in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def notebook(*sources):
     cells = [nbformat.v4.new_code_cell(source, id=f"c{i}") for i, source in enumerate(sources)]
     return nbformat.v4.new_notebook(cells=cells)

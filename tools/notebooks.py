@@ -7,6 +7,7 @@ The notebooks with their outputs are the source; nobody edits exercises/ by hand
 """
 
 import argparse
+import base64
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from nbformat import NotebookNode
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("notebooks", "solutions")
 KEPT_METADATA = ("nbgrader", "tags")
+PICTURE = ROOT / "docs" / "trained_heads.png"  # the picture of the cell tagged readme-picture
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 
 
@@ -88,6 +90,16 @@ def clear_solutions(solution: NotebookNode) -> NotebookNode:
     return exercise
 
 
+def readme_picture(notebook: NotebookNode) -> bytes | None:
+    """Return the picture that a notebook makes for the README, or None if it makes none."""
+    for cell in notebook.cells:
+        if "readme-picture" in cell.metadata.get("tags", []):
+            for output in cell.outputs:
+                if "image/png" in output.get("data", {}):
+                    return base64.b64decode(output.data["image/png"])
+    return None
+
+
 def exercise_path(solution: Path) -> Path:
     return solution.parent.parent / "exercises" / solution.name
 
@@ -100,6 +112,9 @@ def renew(path: Path) -> list[Path]:
         target.parent.mkdir(exist_ok=True)
         made.append((target, normalise(execute(clear_solutions(read(path)), target.parent))))
     changed = []
+    picture = readme_picture(made[0][1])
+    if picture is not None and path.is_relative_to(ROOT):
+        PICTURE.write_bytes(picture)
     for target, notebook in made:
         text = dumps(notebook)
         if not target.exists() or target.read_text(encoding="utf-8") != text:

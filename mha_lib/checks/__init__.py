@@ -11,6 +11,7 @@ from mha_lib.checks.chapter_02 import bug_scaling, scaling, score_std, stable_so
 from mha_lib.checks.chapter_03 import bug_masking, call_torch, causal_mask, decoder_mask, masked_attention, padding_mask
 from mha_lib.checks.chapter_04 import bug_splitting, heads_attention, merge_heads, split_heads
 from mha_lib.checks.chapter_05 import bug_layer, dropout, load_torch_weights, multi_head_attention, sum_over_heads
+from mha_lib.checks.chapter_06 import load_cloned, load_without_bias, mask_for, which_spelling
 from mha_lib.checks.result import CheckFailed, Result
 
 # The exercises of each chapter, in the order of its notebook.
@@ -20,6 +21,7 @@ CHAPTERS = {
     3: (causal_mask, padding_mask, decoder_mask, masked_attention, call_torch, bug_masking),
     4: (split_heads, merge_heads, heads_attention, bug_splitting),
     5: (sum_over_heads, dropout, multi_head_attention, load_torch_weights, bug_layer),
+    6: (load_cloned, load_without_bias, mask_for, which_spelling),
 }
 
 __all__ = [
@@ -36,7 +38,10 @@ __all__ = [
     "decoder_mask",
     "dropout",
     "heads_attention",
+    "load_cloned",
     "load_torch_weights",
+    "load_without_bias",
+    "mask_for",
     "masked_attention",
     "merge_heads",
     "multi_head_attention",
@@ -50,4 +55,5 @@ __all__ = [
     "split_heads",
     "stable_softmax",
     "sum_over_heads",
+    "which_spelling",
 ]
