@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/made
 
-.PHONY: lab test env notebooks progress mistakes
+.PHONY: lab test env notebooks progress mistakes bench robust
 
 lab: $(STAMP)
 	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
@@ -20,6 +20,12 @@ progress: $(STAMP)
 
 mistakes: $(STAMP)
 	$(BIN)/python -m tests.answers
+
+robust: $(STAMP)
+	$(BIN)/python tools/robust.py
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/layer.py
 
 env: $(STAMP)
 
