@@ -64,7 +64,7 @@ def test_import_costs_little_and_brings_no_matplotlib():
         "print(time.perf_counter() - t, 'matplotlib' in sys.modules)"
     )
     times = []
-    for _ in range(3):
+    for _ in range(2):
         seconds, matplotlib = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
         ).stdout.split()

@@ -64,16 +64,35 @@ def run_again(notebook):
         cell.id = f"cell-{i}"
 
 
-@pytest.mark.parametrize("change", [untouched, split, merged, duplicated, moved, cleared, run_again], ids=lambda f: f.__name__)
-def test_the_verdict_stays(change, tmp_path):
-    notebook = load(PATH)
-    notebook.cells[index(notebook, "scores")].source = RIGHT
-    notebook.cells[index(notebook, "softmax_rows")].source = WRONG
-    change(notebook)
-    notebook.cells.append(new_code_cell(ASK))
-    resources = {"metadata": {"path": str(tmp_path)}}
-    NotebookClient(notebook, kernel_name="python3", resources=resources, extra_arguments=["--log-level=ERROR"]).execute()
-    assert json.loads(notebook.cells[-1].outputs[0].text) == WANT
-    shown = json.dumps([c.get("outputs") for c in notebook.cells])
+CHANGES = (untouched, split, merged, duplicated, moved, cleared, run_again)
+RESET = "import mha_lib.checks.result as r; r.session.clear()\ndel scores, softmax_rows, attention, SingleHeadAttention"
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory):
+    """What was found and shown after each change; one kernel runs all, emptied in between."""
+    everything, ends = nbformat.v4.new_notebook(), {}
+    for change in CHANGES:
+        notebook = load(PATH)
+        notebook.cells[index(notebook, "scores")].source = RIGHT
+        notebook.cells[index(notebook, "softmax_rows")].source = WRONG
+        change(notebook)
+        begin = len(everything.cells)
+        everything.cells += [*notebook.cells, new_code_cell(ASK), new_code_cell(RESET)]
+        ends[change.__name__] = (begin, len(everything.cells) - 2)
+    for i, cell in enumerate(everything.cells):
+        cell.id = f"cell-{i}"
+    resources = {"metadata": {"path": str(tmp_path_factory.mktemp("moved"))}}
+    NotebookClient(everything, kernel_name="python3", resources=resources, extra_arguments=["--log-level=ERROR"]).execute()
+    return {
+        name: (json.loads(everything.cells[end].outputs[0].text), json.dumps([c.get("outputs") for c in everything.cells[begin:end]]))
+        for name, (begin, end) in ends.items()
+    }
+
+
+@pytest.mark.parametrize("name", [change.__name__ for change in CHANGES])
+def test_the_verdict_stays(name, outcomes):
+    found, shown = outcomes[name]
+    assert found == WANT
     for words in ("scores   passed", "softmax_rows   not yet", "attention   not attempted yet"):
         assert words in shown
