@@ -124,6 +124,13 @@ def test_tables_have_headers(path):
             assert not rows or re.fullmatch(r"[|\-: ]+", rows[1])
 
 
+@each_notebook()
+def test_code_fits_a_window_of_1280(path):
+    for cell in code_cells(load(path)):
+        for line in cell.source.splitlines():
+            assert len(line) <= 104, line
+
+
 @each_notebook("notebooks")
 def test_steps_are_small(path):
     notebook = load(path)
