@@ -49,7 +49,7 @@ def structure(exercise: ModuleExercise, answer: type, guard: Guard) -> str | Non
         return "mha_one_head_for_k_and_v"
     if shapes.count((d_k, D_MODEL)) >= 3 * HEADS and _loop_breaks(module, guard):
         return "mha_rebinds_query_in_loop"
-    if shapes == [(D_MODEL, D_MODEL)]:
+    if shapes == [(D_MODEL, D_MODEL)] and sum(p.numel() for p in module.parameters()) < 2 * D_MODEL**2:
         linears = [m for m in _attributes(module) if isinstance(m, nn.Linear)]
         return "mha_shared_linear" if len(linears) > 1 else "mha_no_projections"
     return _sizes(module, guard)

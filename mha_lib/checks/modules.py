@@ -1,16 +1,19 @@
 """Checks of classes: the weights are read out of the learner's own module, never drawn anew."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from mha_lib.checks.engine import Binding, Exercise, Trial
+from mha_lib.checks.engine import Binding, Exercise, Trial, same
 from mha_lib.checks.guard import Guard
 from mha_lib.checks.inputs import normal
 from mha_lib.checks.result import Result
-from mha_lib.checks.roles import Weights, assignments, uses_names
+from mha_lib.checks.roles import Weights, assignments, is_plain, uses_names
+
+SEARCH_SECONDS = 0.5  # for the arrangement of a module with names of its own
 
 @dataclass(frozen=True)
 class Law:
@@ -78,12 +81,12 @@ class ModuleExercise(Exercise):
 
         config = self.probes[0].args[:count]
         call = guard.call(build, *config)
-        found = [] if call.error is not None else assignments(call.value, self._shapes(config))
+        found = [] if call.error is not None else self._assignments(call.value, config)
         if not found:
             return [Binding(run, (_no_weights,))]
 
         def reader(choice: int) -> Callable[..., Weights]:
-            return lambda *config: assignments(build(*config), self._shapes(config))[choice]
+            return lambda *config: self._assignments(build(*config), config)[choice]
 
         return [Binding(run, (reader(i),)) for i in range(len(found))]
 
@@ -119,9 +122,8 @@ class ModuleExercise(Exercise):
 
     def _by_properties(self, trials: list[Trial], guard: Guard, answer: type) -> Result:
         """Judge a module whose linears have other names, and fit no arrangement that is known."""
-        for binding in self.bind(answer, guard):
-            if binding.context[0] is _no_weights:
-                continue
+        binding = self._likeliest(answer, guard)
+        if binding is not None:
             attempt = self._try(binding, guard)
             mistake = self.recognise(attempt, binding)
             if mistake is not None:
@@ -135,10 +137,31 @@ class ModuleExercise(Exercise):
         if broken is not None:
             id, says, facts = broken
             return self.failed(id, says, facts, self._read_of(id))
+        config = self.probes[0].args[: len(self.build_with)]
+        if is_plain(guard.call(self.prepare, answer, config).value, self._shapes(config)):
+            return super()._name(trials, self.bind(answer, guard)[0], guard, answer)
         result = self.passed([])
         names = ", ".join(self.roles)
         result.message = f"Your linears are not named {names}, so it was judged by what it does, and all of that is right."
         return result
+
+    def _likeliest(self, answer: type, guard: Guard) -> Binding | None:
+        """Return the arrangement under which the first probe gives what the reference or a mimic gives."""
+        bindings = [b for b in self.bind(answer, guard) if b.context[0] is not _no_weights]
+        if not bindings:
+            return None
+        probe = self.probes[0]
+        seen = self.observe(bindings[0].call, probe, guard)
+        deadline = time.monotonic() + SEARCH_SECONDS
+        makers = [self.reference, *(mimic for mistake in self.mistakes for mimic in mistake.mimics)]
+        for make in makers:
+            for binding in bindings:
+                if time.monotonic() > deadline:
+                    return bindings[0]
+                given = self.observe(lambda *a, **named: make(*binding.context, *a, **named), probe)
+                if given.error is None and same(given, seen):
+                    return binding
+        return bindings[0]
 
     def _first_broken(self, laws: tuple[Law, ...], answer: type, guard: Guard):
         for law in laws:
@@ -148,6 +171,10 @@ class ModuleExercise(Exercise):
                 mistake = next(m for m in self.mistakes if m.id == id)
                 return id, mistake.says, facts
         return None
+
+    def _assignments(self, module: nn.Module, config: tuple) -> list[Weights]:
+        heads = dict(zip(self.build_with, config)).get("num_heads", 1)
+        return assignments(module, self._shapes(config), heads)
 
     def _shapes(self, config: tuple) -> dict[str, tuple[int, int]]:
         sizes = dict(zip(self.build_with, config))

@@ -205,6 +205,37 @@ _RAW = [
     "q, k, v = self.w_q(query), self.w_k(key), self.w_v(value) -> q, k, v = query @ self.m[0], key @ self.m[1], value @ self.m[2]",
     f"{GIVE} -> return self.merge(mixed) @ self.m[3]",
 ]
+_PROJECT = "q, k, v = self.w_q(query), self.w_k(key), self.w_v(value)"
+_KEY_VALUE = [
+    f"{LINEARS} -> self.ask, self.both, self.w_o = nn.Linear(d_model, d_model), nn.Linear(d_model, 2 * d_model), nn.Linear(d_model, d_model)",
+    f"{_PROJECT} -> q, k, v = self.ask(query), self.both(key).chunk(2, -1)[0], self.both(value).chunk(2, -1)[1]",
+]
+_BY_HEAD = [
+    f"{LINEARS} -> self.qkv, self.w_o = nn.Linear(d_model, 3 * d_model), nn.Linear(d_model, d_model)",
+    f"{_PROJECT} -> q, k, v = (self.qkv(x) for x in (query, key, value))",
+    f"{CUT} -> q, k, v = (x.reshape(*x.shape[:2], self.h, 3 * self.d_k).transpose(1, 2).chunk(3, -1)[i] for i, x in enumerate((q, k, v)))",
+]
+_EINSUM = [
+    f"{LINEARS} -> self.m = nn.ParameterList(nn.Parameter(torch.randn(d_model, num_heads, self.d_k)) for _ in range(3)); self.w_o = nn.Linear(d_model, d_model)",
+    f"{_PROJECT} -> q, k, v = (torch.einsum('btd,dhk->bhtk', x, m) for x, m in zip((query, key, value), self.m))",
+    f"{CUT} -> pass",
+]
+_STACKED = [
+    f"{LINEARS} -> self.m = nn.Parameter(torch.randn(d_model, 3 * d_model)); self.w_o = nn.Linear(d_model, d_model)",
+    f"{_PROJECT} -> q, k, v = (x @ m for x, m in zip((query, key, value), self.m.chunk(3, 1)))",
+]
+_CONVOLVED = [
+    f"{LINEARS} -> self.c = nn.ModuleList(nn.Conv1d(d_model, d_model, 1) for _ in range(3)); self.w_o = nn.Linear(d_model, d_model)",
+    f"{_PROJECT} -> q, k, v = (c(x.mT).mT for c, x in zip(self.c, (query, key, value)))",
+]
+_LAYOUTS = (_FUSED, _CLONED, _RAW, _KEY_VALUE, _BY_HEAD, _EINSUM, _STACKED, _CONVOLVED)
+
+WRONG += [
+    Answer("multi_head_attention", "MultiHeadAttention", edit(LAYER, *layout, f"{SCORES} -> scores = q @ k.mT{scale}"), id)
+    for layout in _LAYOUTS
+    for id, scale in (("mha_scale_missing", ""), ("mha_scale_d_model", " / math.sqrt(self.h * self.d_k)"))
+]
+
 _INSIDE = '''
 class MultiHeadAttention(nn.Module):
     def __init__(self, d_model, num_heads, dropout=0.0):
@@ -236,9 +267,7 @@ RIGHT = (
             [],
             [f"{LINEARS} -> self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model, bias=False) for _ in range(4))"],
             [f"{LINEARS} -> self.w_q, self.w_k, self.w_v, self.w_o = (nn.LazyLinear(d_model) for _ in range(4))"],
-            _FUSED,
-            _CLONED,
-            _RAW,
+            *_LAYOUTS,
             [f"{FILL} -> scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).min)"],
             [f"{AXIS} -> mask = mask[:, None]"],
             [f"{WEIGHTS} -> weights = F.dropout(scores.softmax(-1), self.dropout.p, self.training)"],
