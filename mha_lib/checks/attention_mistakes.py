@@ -12,7 +12,6 @@ from mha_lib.checks.variants import (
     in_place_on_query,
     scaled,
     scores_times,
-    softmax,
 )
 
 DOT = "notebook 01, “A score is a dot product”"
