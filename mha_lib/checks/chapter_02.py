@@ -10,15 +10,14 @@ from mha_lib.checks import planted
 from mha_lib.checks.attention_mistakes import ATTENTION_MISTAKES, SCALE, SCALING_MISTAKES, STABLE
 from mha_lib.checks.bug_hunt import BugHunt, Lucky
 from mha_lib.checks.chapter_01 import ATTENTION_PROBES
-from mha_lib.checks.engine import Exercise, Mistake, Probe, Unfit, one_tensor, output_and_weights
+from mha_lib.checks.engine import Exercise, Mistake, Probe, Unfit, one_tensor, output_and_weights, refuse_none
 from mha_lib.checks.inputs import normal
 
 GROWS = "notebook 02, “A dot product grows”"
 
 
 def _one_number(value: object) -> dict[str, Tensor]:
-    if value is None:
-        raise Unfit("returned_none", "Your function returned None. Does every path end in a return?")
+    refuse_none(value)
     try:
         return {"spread": torch.tensor(float(value), dtype=torch.float64)}
     except (TypeError, ValueError, RuntimeError):

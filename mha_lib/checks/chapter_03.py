@@ -10,14 +10,15 @@ from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted
 from mha_lib.checks.attention_mistakes import ATTENTION_MISTAKES, SCALING_MISTAKES, STABLE
 from mha_lib.checks.bug_hunt import BugHunt, Lucky
-from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, Unfit, as_tensor, output_and_weights
+from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, Unfit, as_tensor, output_and_weights, refuse_none
 from mha_lib.checks.guard import Guard
-from mha_lib.checks.inputs import normal
+from mha_lib.checks.inputs import normal, padding
 from mha_lib.checks.variants import attention_with, softmax
 from mha_lib.masks import causal_mask as reference_causal
 from mha_lib.masks import decoder_mask as reference_decoder
 from mha_lib.masks import padding_mask as reference_padding
 from mha_lib.masks import to_torch_mask
+from mha_lib.training import seeded
 
 FAIL = "notebook 03, “Ways that fail”"
 INFINITY = "notebook 03, “Minus infinity, before the softmax”"
@@ -41,8 +42,7 @@ class MaskExercise(Exercise):
 
 
 def _mask(value: object, *, may_lack_batch: bool = False) -> dict[str, Tensor]:
-    if value is None:
-        raise Unfit("returned_none", "Your function returned None. Does every path end in a return?")
+    refuse_none(value)
     mask = as_tensor(value, "mask")
     if mask.is_floating_point() and mask.isinf().any():
         raise Unfit(
@@ -607,9 +607,7 @@ masked_attention = Exercise(
 
 
 def _torch_layer(dropout=0.0):
-    with torch.random.fork_rng():
-        torch.manual_seed(3)
-        layer = nn.MultiheadAttention(12, 4, dropout=dropout, batch_first=True)
+    layer = seeded(lambda: nn.MultiheadAttention(12, 4, dropout=dropout, batch_first=True), 3)
     with torch.no_grad():
         layer.in_proj_bias.copy_(normal(36, seed=71))
         layer.out_proj.bias.copy_(normal(12, seed=72))
@@ -645,13 +643,6 @@ def _reference_call(layer, query, key, value, mask):
     return layer(query, key, value, attn_mask=attn_mask, average_attn_weights=False)
 
 
-def _pads(batch, length):
-    tokens = torch.ones(batch, length, dtype=torch.long)
-    for row in range(batch):
-        tokens[row, length - row % (length - 1) :] = 0 if row % (length - 1) else 1
-    return reference_padding(tokens, 0)
-
-
 def _call_inputs(batch, query_len, key_len, self_attention=False):
     query = normal(batch, query_len, 12, seed=73)
     if self_attention:
@@ -673,10 +664,10 @@ call_torch = Exercise(
     read=MEANING,
     probes=[
         Probe("no mask", (_layer(), *_call_inputs(3, 4, 6), None)),
-        Probe("a padding mask", (_layer(), *_call_inputs(3, 4, 6), _pads(3, 6))),
+        Probe("a padding mask", (_layer(), *_call_inputs(3, 4, 6), padding(3, 6))),
         Probe("a causal mask", (_layer(), *_call_inputs(3, 5, 5, True), _CAUSAL5)),
-        Probe("as many sentences as heads", (_layer(), *_call_inputs(4, 4, 6), _pads(4, 6))),
-        Probe("a layer with dropout", (_layer(0.5), *_call_inputs(3, 4, 6), _pads(3, 6))),
+        Probe("as many sentences as heads", (_layer(), *_call_inputs(4, 4, 6), padding(4, 6))),
+        Probe("a layer with dropout", (_layer(0.5), *_call_inputs(3, 4, 6), padding(3, 6))),
         Probe("a mask that blocks nothing", (_layer(), *_call_inputs(3, 4, 6), torch.ones(3, 1, 6, dtype=torch.bool))),
     ],
     mistakes=[

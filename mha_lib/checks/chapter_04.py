@@ -7,10 +7,10 @@ from mha_lib.checks import head_variants as hv
 from mha_lib.checks import planted
 from mha_lib.checks.bug_hunt import BugHunt, Lucky
 from mha_lib.checks.engine import Exercise, Mistake, Probe, one_tensor, output_and_weights
-from mha_lib.checks.inputs import normal, numbered
+from mha_lib.checks.inputs import normal, numbered, padding
 from mha_lib.heads import merge_heads as reference_merge
 from mha_lib.heads import split_heads as reference_split
-from mha_lib.masks import causal_mask, padding_mask
+from mha_lib.masks import causal_mask
 
 CUT = "notebook 04, “Cut the features, not the sentence”"
 FRONT = "notebook 04, “The head axis goes in front”"
@@ -244,16 +244,6 @@ merge_heads = Exercise(
 
 _QUERY, _KEY, _VALUE = normal(3, 4, 12, seed=83), normal(3, 6, 12, seed=84), normal(3, 6, 12, seed=85)
 _SELF = normal(4, 5, 12, seed=86)
-
-
-def padding(batch: int, length: int):
-    """Return a padding mask in which the sentences differ: row b has b keys less, but never none."""
-    tokens = torch.ones(batch, length, dtype=torch.long)
-    for row in range(batch):
-        tokens[row, length - row % (length - 1) :] = 0 if row % (length - 1) else 1
-    return padding_mask(tokens, 0)
-
-
 _CAUSAL = causal_mask(5)
 
 heads_attention = Exercise(

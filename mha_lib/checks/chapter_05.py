@@ -11,14 +11,14 @@ from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import head_variants as hv
 from mha_lib.checks import layer_laws, planted
 from mha_lib.checks.bug_hunt import BugHunt, Lucky
-from mha_lib.checks.chapter_04 import padding
 from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, first_of, one_tensor
-from mha_lib.checks.inputs import normal
+from mha_lib.checks.inputs import normal, padding
 from mha_lib.checks.modules import ModuleExercise
 from mha_lib.checks.variants import attention_with
 from mha_lib.heads import merge_heads
 from mha_lib.masks import causal_mask
 from mha_lib.multi_head import MultiHeadAttention
+from mha_lib.training import seeded
 
 SUM = "notebook 05, “A sum over heads”"
 MIX = "notebook 05, “W_O mixes”"
@@ -702,9 +702,7 @@ multi_head_attention = ModuleExercise(
 
 
 def _torch_layer(zero_bias=False):
-    with torch.random.fork_rng():
-        torch.manual_seed(5)
-        layer = nn.MultiheadAttention(12, 4, batch_first=True)
+    layer = seeded(lambda: nn.MultiheadAttention(12, 4, batch_first=True), 5)
     with torch.no_grad():
         if not zero_bias:
             layer.in_proj_bias.copy_(normal(36, seed=121))
@@ -713,9 +711,7 @@ def _torch_layer(zero_bias=False):
 
 
 def _own_layer():
-    with torch.random.fork_rng():
-        torch.manual_seed(6)
-        return MultiHeadAttention(12, 4)
+    return seeded(lambda: MultiHeadAttention(12, 4), 6)
 
 
 def _load_and_run(function, mine, torch_mha, query, key, value):
@@ -841,9 +837,7 @@ load_torch_weights = Exercise(
 
 
 def _fresh_pair():
-    with torch.random.fork_rng():
-        torch.manual_seed(9)
-        return planted.Layer(4)
+    return seeded(lambda: planted.Layer(4), 9)
 
 
 def _layer_right(query, key, value):

@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, Unfit, one_tensor
+from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, Unfit, one_tensor, refuse_none
 from mha_lib.checks.inputs import normal
 from mha_lib.multi_head import MultiHeadAttention
 from mha_lib.spellings import ROLES, BertStyle, ClonedLinears, SplitCombine, parameters_by_role
+from mha_lib.training import seeded
 
 FOUR = "notebook 06, “One list of four”"
 STEPS = "notebook 06, “A method for each step”"
@@ -18,9 +19,7 @@ _INPUTS = (normal(3, 4, 12, seed=151), normal(3, 6, 12, seed=152), normal(3, 6, 
 
 def _course(zero: str = "") -> MultiHeadAttention:
     """Return a layer of the course with all biases filled, except those of some roles."""
-    with torch.random.fork_rng():
-        torch.manual_seed(11)
-        layer = MultiHeadAttention(12, 4)
+    layer = seeded(lambda: MultiHeadAttention(12, 4), 11)
     with torch.no_grad():
         for i, role in enumerate(ROLES):
             getattr(layer, f"w_{role}").bias.copy_(normal(12, seed=160 + i) * (role not in zero))
@@ -28,12 +27,7 @@ def _course(zero: str = "") -> MultiHeadAttention:
 
 
 def _new(make):
-    def build():
-        with torch.random.fork_rng():
-            torch.manual_seed(12)
-            return make().eval()
-
-    return build
+    return lambda: seeded(make, 12).eval()
 
 
 def _load_and_run(function, target, layer, query, key, value):
@@ -174,8 +168,7 @@ RENAMED = "under another name"
 
 
 def _word(value: object) -> dict[str, Tensor]:
-    if value is None:
-        raise Unfit("returned_none", "Your function returned None. Does every path end in a return?")
+    refuse_none(value)
     if value not in SPELLINGS:
         raise Unfit("not_a_spelling", f"You returned {value!r}; asked for is one of {', '.join(map(repr, SPELLINGS))}.")
     return {"place in the list": torch.tensor(float(list(SPELLINGS).index(value)))}

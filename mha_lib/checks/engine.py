@@ -123,7 +123,7 @@ def one_tensor(name: str) -> Callable[[object], dict[str, Tensor]]:
     """Return a reader for results that are one tensor."""
 
     def read(value: object) -> dict[str, Tensor]:
-        _refuse_none(value)
+        refuse_none(value)
         return {name: as_tensor(value, name)}
 
     return read
@@ -133,7 +133,7 @@ def first_of(name: str) -> Callable[[object], dict[str, Tensor]]:
     """Return a reader for results that are one tensor, alone or first of a tuple or list."""
 
     def read(value: object) -> dict[str, Tensor]:
-        _refuse_none(value)
+        refuse_none(value)
         return {name: as_tensor(value[0] if isinstance(value, (tuple, list)) and value else value, name)}
 
     return read
@@ -141,7 +141,7 @@ def first_of(name: str) -> Callable[[object], dict[str, Tensor]]:
 
 def output_and_weights(value: object) -> dict[str, Tensor]:
     """Read a result that is a pair (output, weights)."""
-    _refuse_none(value)
+    refuse_none(value)
     if isinstance(value, Tensor):
         raise Unfit(
             "not_a_pair",
@@ -156,7 +156,8 @@ def output_and_weights(value: object) -> dict[str, Tensor]:
     return {"output": as_tensor(value[0], "output"), "weights": as_tensor(value[1], "weights")}
 
 
-def _refuse_none(value: object) -> None:
+def refuse_none(value: object) -> None:
+    """Raise Unfit for a function that returned nothing."""
     if value is None:
         raise Unfit("returned_none", "Your function returned None. Does every path end in a return?")
 

@@ -10,9 +10,9 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
 from mha_lib.checks.guard import Guard
-from mha_lib.checks.inputs import normal
+from mha_lib.checks.inputs import normal, padding
 from mha_lib.checks.modules import Law, ModuleExercise
-from mha_lib.masks import causal_mask, padding_mask
+from mha_lib.masks import causal_mask
 
 D_MODEL, HEADS = 12, 4
 TOLERANCE = 1e-4
@@ -252,13 +252,6 @@ def _three(seed: int, batch: int = 2, queries: int = 4, keys: int = 5):
     )
 
 
-def _pads(batch: int, length: int) -> Tensor:
-    tokens = torch.ones(batch, length, dtype=torch.long)
-    for row in range(1, batch):
-        tokens[row, length - row % (length - 1) :] = 0 if row % (length - 1) else 1
-    return padding_mask(tokens, 0)
-
-
 _ORDER = torch.tensor([3, 0, 4, 1, 2])
 
 
@@ -272,7 +265,7 @@ def _batch(f):
 @_property("mha_mask_without_head_axis")
 def _mask_of_another(f):
     q, k, v = _three(146, batch=HEADS)
-    mask = _pads(HEADS, 5)
+    mask = padding(HEADS, 5)
     whole = f(q, k, v, mask)
     alone = torch.cat([f(q[b : b + 1], k[b : b + 1], v[b : b + 1], mask[b : b + 1]) for b in range(HEADS)])
     return _far(whole, alone)
@@ -308,7 +301,7 @@ def _past(f):
 @_property("mha_sees_padding")
 def _padding(f):
     q, k, v = _three(158, batch=3)
-    mask = _pads(3, 5)
+    mask = padding(3, 5)
     hidden = ~mask.transpose(1, 2)
     return _far(f(q, k, v, mask), f(q, k.masked_fill(hidden, 5.0), v.masked_fill(hidden, -7.0), mask))
 
@@ -327,7 +320,7 @@ def _average(f):
     return (
         _far(base, f(q * -2.0, k, v))
         or _far(base, base[:, :1].expand_as(base))
-        or _far(base, f(q, k, v, _pads(2, 5).expand(2, 4, 5)))
+        or _far(base, f(q, k, v, padding(2, 5).expand(2, 4, 5)))
     )
 
 
@@ -355,7 +348,7 @@ def _sees_all(f):
 @_property("mha_nan")
 def _finite(f):
     q, k, v = _three(175, batch=3)
-    return not f(q, k, v, _pads(3, 5)).isfinite().all()
+    return not f(q, k, v, padding(3, 5)).isfinite().all()
 
 
 PROPERTIES = (
