@@ -312,6 +312,8 @@ multi_head_attention = ModuleExercise(
     read=LAYER,
     structure=layer_laws.structure,
     properties=layer_laws.PROPERTIES,
+    # Whatever the weights of attention are, they sum to 1: only w_v and w_o matter here.
+    narrow=Probe("the same value everywhere", (12, 4, _Q, _K, _V[:, :1].expand_as(_V), None)),
     rules=layer_laws.RULES,
     probes=[
         Probe("self-attention", (12, 4, _X, _X, _X, None)),
