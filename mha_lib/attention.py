@@ -35,12 +35,22 @@ def attention(
     # Dividing the query divides every score, without another pass over the large table.
     scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
     if mask is None:
-        weights = scores.softmax(dim=-1)
+        weights = softmax_over_keys(scores)
     else:
         blocked = ~as_bool_mask(mask)
         check_mask(blocked, scores)
         # The smallest finite number, not -inf: a row without any allowed key would be NaN.
         lowest = torch.finfo(scores.dtype).min
-        weights = scores.masked_fill(blocked, lowest).softmax(dim=-1).masked_fill(blocked, 0.0)
+        weights = softmax_over_keys(scores.masked_fill(blocked, lowest)).masked_fill(blocked, 0.0)
     mixed = weights if dropout is None else dropout(weights)
     return mixed @ value, weights
+
+
+def softmax_over_keys(scores: Tensor) -> Tensor:
+    """Turn each row of scores (..., T_q, T_k) into weights (..., T_q, T_k) that sum to 1.
+
+    In inference mode the weights overwrite the scores, which nothing needs again: a second table of
+    that size costs more time than the softmax. torch.vmap cannot do that; use torch.no_grad around it.
+    """
+    overwrite = not torch.compiler.is_compiling() and torch.is_inference_mode_enabled()
+    return torch.softmax(scores, dim=-1, out=scores if overwrite else None)

@@ -178,10 +178,27 @@ def test_dropout_acts_in_training_alone():
         ours.eval()
 
 
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_compile_and_export(need_weights):
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_without_gradients_the_same(mode):
     ours, _ = pair()
     x = random(2, 5, D_MODEL, seed=6)
+    for mask in (None, causal_mask(5)):
+        want, weights = ours(x, x, x, mask), ours.attn
+        with mode():
+            assert relative(ours(x, x, x, mask), want) <= 1e-6
+        assert relative(ours.attn, weights) <= 1e-6
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_compile_and_export(need_weights, mode):
+    ours, _ = pair()
+    x = random(2, 5, D_MODEL, seed=6)
+    with mode():
+        _compile_and_export(ours, x, need_weights)
+
+
+def _compile_and_export(ours, x, need_weights):
     want = ours(x, x, x, causal_mask(5), need_weights=need_weights)
     compiled = torch.compile(ours, backend="aot_eager", fullgraph=True)
     assert relative(compiled(x, x, x, causal_mask(5), need_weights=need_weights), want) <= 1e-6
