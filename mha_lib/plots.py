@@ -17,6 +17,8 @@ STYLE = {
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
 }
+WIDEST = 9.4  # inches: in a window of 1280 at 200 % zoom the letters are still no smaller than before
+GAP = 0.1  # inches beside each of several tables
 # Dark and light, told apart without colour too; safe for the common kinds of colour blindness.
 BLUE, ORANGE, GREEN, GREY = "#1f5fa8", "#c8590a", "#1b7f5a", "#6b6b6b"
 MARKERS = ("o", "s", "^", "D", "v")
@@ -63,14 +65,19 @@ def attention_maps(
                 f"a table of shape {tuple(table.shape)} needs as many names: got {len(rows)} for the "
                 f"queries and {len(columns)} for the keys"
             )
-    cell = 0.62 if max(t.size(1) for t in tables) <= 8 else 0.42
+    many = max(t.size(1) for t in tables) > 8
+    named = [i == 0 or queries[i] != queries[0] for i in range(len(tables))]
     longest = max(len(str(name)) for names in queries for name in names)
-    width = sum(t.size(1) * cell + 0.1 * longest + 0.9 for t in tables)
+    margins = sum(0.9 + 0.1 * longest if name else 0.4 for name in named)
+    columns = sum(t.size(1) for t in tables)
+    cell = min(0.42 if many else 0.62, (WIDEST - margins) / columns)
+    width = columns * cell + margins
     height = max(t.size(0) for t in tables) * cell + 1.3
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(tables), figsize=(max(width, 3.4), height), layout="constrained", squeeze=False)
+        figure.get_layout_engine().set(w_pad=GAP)
         for i, (axis, table) in enumerate(zip(axes[0], tables)):
-            _cells(axis, table, queries[i], keys[i], cell)
+            _cells(axis, table, queries[i] if named[i] else None, keys[i], many)
             axis.set_ylabel(axes_names[0] if i == 0 else "")
             axis.set_xlabel(axes_names[1])
             axis.set_title(titles[i] if titles else "", pad=8)
@@ -224,10 +231,9 @@ def masks(
     Shapes: each table (T_q, T_k) of True/False.
     """
     with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            1, len(tables), figsize=(len(tables) * (len(keys) * 0.46 + 1.2), len(queries) * 0.46 + 1.2),
-            layout="constrained", squeeze=False,
-        )
+        width = min(len(tables) * (len(keys) * 0.46 + 1.2), WIDEST)
+        figure, axes = plt.subplots(1, len(tables), figsize=(width, len(queries) * 0.46 + 1.2), layout="constrained", squeeze=False)
+        figure.get_layout_engine().set(w_pad=GAP)
         for i, (axis, table) in enumerate(zip(axes[0], tables)):
             table = torch.as_tensor(table).bool().cpu().expand(len(queries), len(keys))
             for row in range(len(queries)):
@@ -240,7 +246,7 @@ def masks(
                             plt.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="#f4f4f4", edgecolor="#bdbdbd", hatch="///", linewidth=0)
                         )
             axis.set(xlim=(-0.5, len(keys) - 0.5), ylim=(len(queries) - 0.5, -0.5), aspect="equal", xlabel="key", title=titles[i])
-            _name_ticks(axis, queries, keys)
+            _name_ticks(axis, queries if i == 0 else None, keys)
             axis.set_ylabel("query" if i == 0 else "")
         plt.show()
 
@@ -305,24 +311,24 @@ def numbered_cells(tables: dict[str, Tensor], groups: dict[str, Tensor], names: 
         plt.show()
 
 
-def _cells(axis: Axes, table: Tensor, rows: Sequence[str], columns: Sequence[str], cell: float) -> None:
+def _cells(axis: Axes, table: Tensor, rows: Sequence[str] | None, columns: Sequence[str], many: bool) -> None:
     top = max(float(table.abs().max()), 1e-9) if table.numel() else 1.0
     axis.imshow(table, cmap="Blues", vmin=0, vmax=max(top, 1.0) if top <= 1.0 else top, aspect="equal")
-    size = 10 if cell > 0.5 else 8
+    size = 8 if many else 10
     for i in range(table.size(0)):
         for j in range(table.size(1)):
             value = float(table[i, j])
-            if cell < 0.5 and 0 < value < 0.005:
-                continue  # in a large table .00 in every cell hides the rest
+            if many and 0 < value < 0.005:
+                continue  # among many cells .00 in every cell hides the rest
             text = "0" if value == 0 else f"{value:.2f}".replace("0.", ".", 1)
             axis.text(j, i, text, ha="center", va="center", fontsize=size, color="white" if value > 0.55 else "black")
     _name_ticks(axis, rows, columns)
 
 
-def _name_ticks(axis: Axes, rows: Sequence[str], columns: Sequence[str]) -> None:
+def _name_ticks(axis: Axes, rows: Sequence[str] | None, columns: Sequence[str]) -> None:
     turn = {"rotation": 40, "ha": "right"} if max(len(str(c)) for c in columns) > 5 else {}
     axis.set_xticks(range(len(columns)), labels=[str(c) for c in columns], **turn)
-    axis.set_yticks(range(len(rows)), labels=[str(r) for r in rows])
+    axis.set_yticks([] if rows is None else range(len(rows)), labels=[str(r) for r in rows or ()])
     axis.tick_params(length=0)
     for side in axis.spines.values():
         side.set_visible(False)
