@@ -1,16 +1,22 @@
-# Each target makes the environment first, if there is none or if what it is made of changed.
+# Each target makes the environment first: if there is none, if what it is made of changed, or if it was moved.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/made
 
-.PHONY: lab test env notebooks progress mistakes bench robust
+.PHONY: lab test browser env notebooks progress mistakes update bench robust
+ifneq ($(shell test -x $(BIN)/python && cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: $(STAMP)
+endif
 
 lab: $(STAMP)
-	$(BIN)/jupyter lab notebooks/00_start_here.ipynb
+	$(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 test: $(STAMP)
 	$(BIN)/python -m pytest
+
+browser: $(STAMP)
+	$(BIN)/python -m pytest -m browser tests/browser
 
 notebooks: $(STAMP)
 	$(BIN)/python tools/notebooks.py
@@ -21,19 +27,18 @@ progress: $(STAMP)
 mistakes: $(STAMP)
 	$(BIN)/python -m tests.answers
 
-robust: $(STAMP)
-	$(BIN)/python tools/robust.py
+update: $(STAMP)
+	$(BIN)/python tools/update.py
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/layer.py
 
+robust: $(STAMP)
+	$(BIN)/python tools/robust.py
+
 env: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "The course needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1)."; \
-	  echo "Install a newer one, then say which: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
-	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[teach,test]"
-	@touch $@
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "There is no $(PYTHON) here. Install Python 3.11 or newer, or say which: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) tools/make_env.py $(VENV)

@@ -1,5 +1,9 @@
 """The reference implementation of the course: multi-head attention, one idea a file."""
 
+from mha_lib import requirements
+
+requirements.check()
+
 from mha_lib.attention import attention
 from mha_lib.device import get_device
 from mha_lib.heads import merge_heads, split_heads

@@ -1,15 +1,14 @@
 """Is this the right kernel, and is all there that the course needs?"""
 
 import importlib.metadata
+import os
 import sys
 from pathlib import Path
 
 import torch
 
 import mha_lib
-
-OLDEST_PYTHON = (3, 11)
-OLDEST_TORCH = (2, 6)
+from mha_lib.requirements import OLDEST_PYTHON, OLDEST_TORCH, dotted, is_old
 
 
 def report() -> bool:
@@ -18,7 +17,7 @@ def report() -> bool:
     Returns:
         True if every line says `[ok]`.
     """
-    lines = [_python(), _torch(), _device(), _package(), _interpreter()]
+    lines = [_python(), _torch(), _device(), _package(), _interpreter(), _folder()]
     for fine, text in lines:
         print("[ok]" if fine else "[!!]", text)
     return all(fine for fine, _ in lines)
@@ -26,15 +25,14 @@ def report() -> bool:
 
 def _python() -> tuple[bool, str]:
     fine = sys.version_info >= OLDEST_PYTHON
-    hint = "" if fine else f"; the course needs {'.'.join(map(str, OLDEST_PYTHON))} or newer"
+    hint = "" if fine else f"; the course needs {dotted(OLDEST_PYTHON)} or newer"
     return fine, f"Python {sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}{hint}"
 
 
 def _torch() -> tuple[bool, str]:
-    version = torch.__version__
-    fine = tuple(int(n) for n in version.split("+")[0].split(".")[:2]) >= OLDEST_TORCH
-    hint = "" if fine else f"; the course needs {'.'.join(map(str, OLDEST_TORCH))} or newer: run make env"
-    return fine, f"torch {version}{hint}"
+    fine = not is_old(torch.__version__)
+    hint = "" if fine else f"; the course needs {dotted(OLDEST_TORCH)} or newer: run make env"
+    return fine, f"torch {torch.__version__}{hint}"
 
 
 def _device() -> tuple[bool, str]:
@@ -62,3 +60,9 @@ def _interpreter() -> tuple[bool, str]:
     if venv.exists():
         return False, f"interpreter: {prefix}, not the course's .venv; stop JupyterLab and start it with make lab"
     return True, "interpreter: an environment of your own"
+
+
+def _folder() -> tuple[bool, str]:
+    if os.access(Path.cwd(), os.W_OK):
+        return True, "folder: your answers can be saved here"
+    return False, f"folder: {Path.cwd()} cannot be written, answers would be lost; copy the course to a folder of your own"

@@ -1,5 +1,7 @@
 """What several tests share."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
@@ -7,6 +9,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("notebooks", "solutions", "exercises")
+
+
+def pytest_configure():
+    # The notebooks' kernels start in other folders: found here is not enough.
+    asked = [sys.executable, "-c", "import importlib.util as i, sys; sys.exit(i.find_spec('mha_lib') is None)"]
+    if subprocess.run(asked, cwd=ROOT.parent).returncode:
+        pytest.exit(f"mha_lib is not installed in {sys.executable}. Run make test, or make env first", returncode=3)
 
 
 def notebook_paths(*folders: str) -> list[Path]:
