@@ -1,15 +1,10 @@
 """tools/notebooks.py: regenerating changes no byte, and a broken notebook is left as it was."""
 
-import importlib.util
-
 import nbformat
 import pytest
 
 from tests.conftest import ROOT, each_notebook, load
-
-spec = importlib.util.spec_from_file_location("notebooks_tool", ROOT / "tools" / "notebooks.py")
-tool = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(tool)
+from tools import notebooks as tool
 
 
 @each_notebook()

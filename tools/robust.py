@@ -1,12 +1,15 @@
 """Validate the stored outputs under other circumstances, and print a table.
 
-    python tools/robust.py            all circumstances
-    python tools/robust.py threads    those whose name contains a word
+    python tools/robust.py                  all circumstances (about half an hour)
+    python tools/robust.py threads device   those whose name contains one of the words
+    python tools/robust.py --list           their names
 
-Each circumstance is one run of nbval over copies of all notebooks. What differs is mended in the
-notebook (what it prints), not by loosening the comparison.
+Each circumstance is one run of nbval over copies of all notebooks. Other versions are installed in
+build/robust, where they stay; what cannot be installed is said. What differs is mended in the notebook
+(what it prints), not by loosening the comparison.
 """
 
+import argparse
 import json
 import os
 import shutil
@@ -14,42 +17,42 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import nbformat
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("notebooks", "solutions", "exercises")
-FIRST = {
-    "mkldnn off": "import torch\ntorch.backends.mkldnn.enabled = False",
-    "matmul precision medium": "import torch\ntorch.set_float32_matmul_precision('medium')",
-    "inputs perturbed by 1e-6": (
-        "import torch\n_randn = torch.randn\n"
-        "def _perturbed(*size, **named):\n    x = _randn(*size, **named)\n"
-        "    return x + 1e-6 * torch.linspace(-1, 1, x.numel()).reshape(x.shape).to(x)\n"
-        "torch.randn = _perturbed"
-    ),
-}
-ENVIRONMENTS = {
-    "as it is": {},
-    "1 thread": {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-    "2 threads": {"OMP_NUM_THREADS": "2"},
-    "4 threads": {"OMP_NUM_THREADS": "4"},
-    "LC_ALL=C": {"LC_ALL": "C", "PYTHONUTF8": "0"},
-}
+ENVIRONMENTS = ROOT / "build" / "robust"
+PERTURBED = """\
+import torch
+_randn = torch.randn
+def _perturbed(*size, **named):
+    x = _randn(*size, **named)
+    return x + 1e-6 * torch.linspace(-1, 1, x.numel()).reshape(x.shape).to(x)
+torch.randn = _perturbed"""
+ON_PAPER = f"import sys\nsys.path.insert(0, {str(ROOT / 'tools')!r})\nimport stand_in_device\nstand_in_device.install()"
 
 
-def copy_of(folder: Path, change=None) -> Path:
-    """Copy the notebooks alone to another folder, each changed on the way."""
-    for name in FOLDERS:
-        (folder / name).mkdir(parents=True)
-        for path in sorted((ROOT / name).glob("*.ipynb")):
-            notebook = nbformat.read(path, as_version=4)
-            if change is not None:
-                change(notebook)
-            nbformat.write(notebook, folder / name / path.name)
-    shutil.copy(ROOT / "tests" / "nbval_sanitize.cfg", folder)
-    return folder
+class CannotInstall(Exception):
+    """Another version cannot be had here; the message says why."""
+
+
+@dataclass
+class Circumstance:
+    """How the notebooks are run: once with all defaults would be as they are."""
+
+    name: str
+    environment: dict[str, str] = field(default_factory=dict)
+    change: Callable | None = None  # of a notebook, before it is run
+    alone: bool = False  # each notebook in a folder of its own
+    times: int = 1
+    interpreter: Callable[[], str] = lambda: sys.executable
 
 
 def begin_with(source: str):
@@ -74,36 +77,139 @@ def twice(notebook) -> None:
     notebook.cells = cells
 
 
-def validate(folder: Path, environment: dict[str, str]) -> tuple[bool, str]:
-    """Run nbval over a folder; return whether all agreed, and what did not."""
+def lowest(name: str) -> str:
+    """Return the requirement of the oldest release that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    for text in project["dependencies"]:
+        requirement = Requirement(text)
+        if requirement.name == name:
+            return f"{name}=={next(iter(requirement.specifier)).version}.*"
+    raise ValueError(f"{name} is not among the dependencies of pyproject.toml")
+
+
+def find_python(name: str) -> str:
+    """Return the interpreter of a Python such as "3.12", on the path or among pyenv's.
+
+    Raises:
+        CannotInstall: there is none.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for candidate in (f"python{name}", *map(str, pyenv.glob(f"versions/{name}.*/bin/python"))):
+        found = shutil.which(candidate)
+        if found and subprocess.run([found, "--version"], capture_output=True).returncode == 0:
+            return found
+    raise CannotInstall(f"there is no Python {name} here")
+
+
+def installed(folder: str, *requirements: str, python: str | None = None):
+    """Return a function that gives the interpreter of an environment with other versions, made when first asked for."""
+
+    def make() -> str:
+        interpreter_here = sys.executable if python is None else find_python(python)
+        place = ENVIRONMENTS / folder
+        interpreter = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+        if not (place / "made").exists():
+            _run(interpreter_here, "-m", "venv", "--clear", str(place))
+            _run(str(interpreter), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), *requirements)
+            (place / "made").touch()
+        return str(interpreter)
+
+    return make
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        raise CannotInstall(lines[-1] if lines else f"exit status {done.returncode}")
+
+
+def circumstances() -> list[Circumstance]:
+    torch_here = f"torch=={version('torch').split('+')[0]}"
+    return [
+        Circumstance("five runs in a row", times=5),
+        Circumstance("1 thread", {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}),
+        Circumstance("2 threads", {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}),
+        Circumstance("4 threads", {"OMP_NUM_THREADS": "4", "MKL_NUM_THREADS": "4"}),
+        Circumstance("MKLDNN off", change=begin_with("import torch\ntorch.backends.mkldnn.enabled = False")),
+        Circumstance("matmul precision medium", change=begin_with("import torch\ntorch.set_float32_matmul_precision('medium')")),
+        Circumstance("random inputs perturbed by 1e-6", change=begin_with(PERTURBED)),
+        Circumstance("another device, on paper", {"MHA_DEVICE": "cuda"}, begin_with(ON_PAPER)),
+        Circumstance("LC_ALL=C, PYTHONUTF8=0", {"LC_ALL": "C", "PYTHONUTF8": "0"}),
+        Circumstance("each copied alone to another folder", alone=True),
+        Circumstance("every cell twice in a row", change=twice),
+        Circumstance("started from the repository root", change=begin_with(f"import os\nos.chdir({str(ROOT)!r})")),
+        Circumstance("oldest torch", interpreter=installed("oldest-torch", lowest("torch"))),
+        Circumstance("newest torch and matplotlib", interpreter=installed("newest", "torch", "matplotlib")),
+        Circumstance("oldest matplotlib", interpreter=installed("oldest-matplotlib", torch_here, lowest("matplotlib"))),
+        *(
+            Circumstance(f"Python {name}", interpreter=installed(f"python{name}", torch_here, python=name))
+            for name in ("3.11", "3.12", "3.13")
+            if name != ".".join(map(str, sys.version_info[:2]))
+        ),
+    ]
+
+
+def copy_of(folder: Path, change=None, alone: bool = False) -> Path:
+    """Copy the notebooks, and nothing else, to another folder, each changed on the way."""
+    for name in FOLDERS:
+        for path in sorted((ROOT / name).glob("*.ipynb")):
+            place = folder / name / path.stem if alone else folder / name
+            place.mkdir(parents=True, exist_ok=True)
+            notebook = nbformat.read(path, as_version=4)
+            if change is not None:
+                change(notebook)
+            nbformat.write(notebook, place / path.name)
+    shutil.copy(ROOT / "tests" / "nbval_sanitize.cfg", folder)
+    return folder
+
+
+def validate(folder: Path, environment: dict[str, str], interpreter: str = sys.executable, folders=FOLDERS) -> str:
+    """Run nbval over a folder; return what did not agree, or ""."""
     command = [
-        sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300",
-        "--nbval-sanitize-with=nbval_sanitize.cfg", *FOLDERS,
+        interpreter, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300",
+        "--nbval-sanitize-with=nbval_sanitize.cfg", *folders,
     ]
     done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
+    if done.returncode == 0:
+        return ""
     failed = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return done.returncode == 0, ", ".join(failed) or ("" if done.returncode == 0 else done.stdout[-300:])
+    return ", ".join(failed) or (done.stdout + done.stderr)[-300:]
 
 
-def circumstances():
-    for name, environment in ENVIRONMENTS.items():
-        yield name, None, environment
-    for name, source in FIRST.items():
-        yield name, begin_with(source), {}
-    yield "every cell twice", twice, {}
+def judge(circumstance: Circumstance) -> tuple[str, str]:
+    """Return yes, NO or not tried, and why."""
+    try:
+        interpreter = circumstance.interpreter()
+    except CannotInstall as reason:
+        return "not tried", str(reason)
+    for run in range(circumstance.times):
+        with tempfile.TemporaryDirectory() as folder:
+            course = copy_of(Path(folder) / "course", circumstance.change, circumstance.alone)
+            why = validate(course, circumstance.environment, interpreter)
+        if why:
+            return "NO", why if circumstance.times == 1 else f"run {run + 1}: {why}"
+    return "yes", ""
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("words", nargs="*", help="only the circumstances whose name contains one of these")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    options = parser.parse_args(arguments)
+    chosen = [c for c in circumstances() if not options.words or any(word in c.name for word in options.words)]
+    if not chosen:
+        parser.error(f"no circumstance contains {' or '.join(options.words)}; --list shows their names")
+    if options.list:
+        print("\n".join(c.name for c in chosen))
+        return 0
     print("| circumstance | agrees | seconds | what differs |\n|---|---|---:|---|", flush=True)
     agreed = True
-    for name, change, environment in circumstances():
-        if words and not any(word in name for word in words):
-            continue
+    for circumstance in chosen:
         start = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            fine, why = validate(copy_of(Path(folder) / "course", change), environment)
-        agreed &= fine
-        print(f"| {name} | {'yes' if fine else 'NO'} | {time.monotonic() - start:.0f} | {why} |", flush=True)
+        verdict, why = judge(circumstance)
+        agreed &= verdict != "NO"
+        print(f"| {circumstance.name} | {verdict} | {time.monotonic() - start:.0f} | {why.replace('|', ' ')} |", flush=True)
     return int(not agreed)
 
 
