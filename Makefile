@@ -1,6 +1,8 @@
 # Each target makes the environment first: if there is none, if what it is made of changed, or if it was moved.
 PYTHON ?= python3
 VENV := .venv
+# Several processes with one thread each do not take each other's cores.
+ALL_CORES := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n logical --maxprocesses=4
 BIN := $(VENV)/bin
 STAMP := $(VENV)/made
 
@@ -13,10 +15,10 @@ lab: $(STAMP)
 	$(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(ALL_CORES) --dist loadscope
 
 browser: $(STAMP)
-	$(BIN)/python -m pytest -m browser tests/browser
+	$(ALL_CORES) -m browser tests/browser
 
 notebooks: $(STAMP)
 	$(BIN)/python tools/notebooks.py

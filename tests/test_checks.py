@@ -2,7 +2,6 @@
 
 import os
 import random
-import subprocess
 import sys
 import time
 import warnings
@@ -13,6 +12,7 @@ from torch import nn
 
 from mha_lib import attention, checks
 from mha_lib.checks import guard
+from mha_lib.checks.engine import Exercise
 from mha_lib.checks.result import is_strict
 
 
@@ -130,10 +130,20 @@ def test_the_limit_is_a_few_seconds():
 
 @pytest.mark.parametrize("answer", [hangs, hangs_and_catches])
 def test_code_that_hangs_is_cut(answer, short_limit):
-    start = time.perf_counter()
     result = checks.attention(answer)
     assert result.misconception == "too_slow" and "never ends" in result.message
-    assert time.perf_counter() - start < 2
+
+
+def test_only_the_learners_own_seconds_count(monkeypatch, short_limit):
+    """On a slow machine the comparison may take long: a right answer still passes."""
+    observe = Exercise.observe
+
+    def slow(*args, **named):
+        time.sleep(0.05)
+        return observe(*args, **named)
+
+    monkeypatch.setattr(Exercise, "observe", slow)
+    assert checks.attention(right).status == "passed"
 
 
 def test_a_check_away_from_the_main_thread_is_cut_too(short_limit):

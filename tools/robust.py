@@ -153,6 +153,7 @@ def circumstances() -> list[Circumstance]:
 def copy_of(folder: Path, change=None, alone: bool = False) -> Path:
     """Copy the notebooks, and nothing else, to another folder, each changed on the way."""
     for name in FOLDERS:
+        (folder / name).mkdir(parents=True)
         for path in sorted((ROOT / name).glob("*.ipynb")):
             place = folder / name / path.stem if alone else folder / name
             place.mkdir(parents=True, exist_ok=True)
@@ -173,7 +174,7 @@ def validate(folder: Path, environment: dict[str, str], interpreter: str = sys.e
     done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
     if done.returncode == 0:
         return ""
-    failed = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    failed = [line.split(" - ")[0].split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return ", ".join(failed) or (done.stdout + done.stderr)[-300:]
 
 

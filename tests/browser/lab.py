@@ -1,0 +1,169 @@
+"""A JupyterLab over a copy of the course, and what a person does in it."""
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import nbformat
+
+from tests.conftest import ROOT
+
+PROMPT = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell .jp-InputPrompt"
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+SETTINGS = {
+    # Every cell stays in the page, also those out of sight.
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+
+class Lab:
+    """A running server; use it in a with statement."""
+
+    def __init__(self, folder: Path):
+        self.course, self.settings, self.log = folder / "course", folder / "settings", folder / "lab.log"
+        self.restore()
+        for name, content in SETTINGS.items():
+            self.set(name, content)
+
+    def restore(self) -> None:
+        """Put the notebooks back as they are in the repository."""
+        for name in ("notebooks", "exercises"):
+            shutil.copytree(ROOT / name, self.course / name, dirs_exist_ok=True)
+
+    def set(self, name: str, content: dict) -> None:
+        path = self.settings / f"{name}.jupyterlab-settings"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content))
+
+    def __enter__(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        arguments = [
+            "--no-browser", "--allow-root", f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.course}",
+            "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", "--LabApp.expose_app_in_browser=True",
+        ]
+        environment = os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(self.settings), "JUPYTER_CONFIG_DIR": str(self.settings / "config")}
+        with self.log.open("w") as log:
+            self.server = subprocess.Popen([sys.executable, "-m", "jupyterlab", *arguments], env=environment, stdout=log, stderr=log)
+        for _ in range(120):
+            try:
+                self._ask("api")
+                return self
+            except OSError:
+                assert self.server.poll() is None, self.log.read_text()
+                time.sleep(0.5)
+        raise AssertionError(self.log.read_text())
+
+    def __exit__(self, *_):
+        self.server.terminate()
+        self.server.wait(20)
+
+    def _ask(self, path: str, method: str = "GET"):
+        with urllib.request.urlopen(urllib.request.Request(f"{self.address}/{path}", method=method), timeout=10) as answer:
+            return answer.read()
+
+    def stop_kernels(self) -> None:
+        """End all kernels, which would hold memory until the server stops."""
+        for session in json.loads(self._ask("api/sessions")):
+            self._ask(f"api/sessions/{session['id']}", method="DELETE")
+
+
+class Learner:
+    """A person in front of a page of a lab."""
+
+    def __init__(self, page, lab: Lab):
+        self.page, self.lab = page, lab
+
+    @property
+    def notebook(self):
+        """The notebook in the tab that is in front."""
+        return self.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+    def open(self, path: str, kernel: bool = True) -> None:
+        self.page.goto(f"{self.lab.address}/lab/tree/{path}?reset")
+        self.notebook.locator(".jp-Cell").first.wait_for()
+        if kernel:
+            self.page.locator("#jp-bottom-panel").get_by_text("| Idle").wait_for()
+
+    def choose_theme(self, theme: str) -> None:
+        """Choose "light" or "dark"."""
+        self.page.evaluate(f"window.jupyterapp.commands.execute('apputils:change-theme', {{theme: '{THEMES[theme]}'}})")
+        self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{str(theme == 'light').lower()}'")
+
+    def run_all(self) -> None:
+        self.notebook.evaluate(f"panel => panel.querySelectorAll('{PROMPT}').forEach(p => p.append(document.createElement('mark')))")
+        self.page.click('li.lm-MenuBar-item:has-text("Run")')
+        self.page.click('li.lm-Menu-item[data-command="runmenu:run-all"]')
+        # A new count replaces the mark; [*] waits or runs.
+        self.page.wait_for_function(f"() => ![...document.querySelectorAll('{PROMPT}')].some(p => p.innerHTML.match(/mark|[*]/))")
+
+    def follow(self, text: str) -> str:
+        """Click a link and return the path of the notebook that is then in front."""
+        before = self.tab()
+        self.notebook.locator(f'a:text-is("{text}")').first.click()
+        deadline = time.monotonic() + 20
+        while self.tab() == before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.notebook.locator(".jp-Cell").first.wait_for()
+        return self.tab()
+
+    def tab(self) -> str:
+        """Return the path of the notebook in front."""
+        about = self.page.locator("#jp-main-dock-panel .lm-TabBar-tab.jp-mod-current[title*='Path: ']").first.get_attribute("title")
+        return re.search(r"(?m)^Path: (.+)$", about).group(1)
+
+    def save(self, path: str):
+        """Save and return the notebook from disk."""
+        file = self.lab.course / path
+        before = file.stat().st_mtime_ns
+        self.page.keyboard.press("Escape")
+        self.page.keyboard.press("Control+s")
+        deadline = time.monotonic() + 20
+        while file.stat().st_mtime_ns == before:
+            assert time.monotonic() < deadline, f"{path} was not saved"
+            time.sleep(0.1)
+        return nbformat.read(file, as_version=4)
+
+    def replace_stub(self, cell, body: list[str]) -> None:
+        """Mark the first stub of a cell with the keyboard and type a body over it, line by line."""
+        cell.locator('.cm-line:has-text("# YOUR CODE HERE")').first.click()
+        for key in ("Home", "Shift+ArrowDown", "Shift+End", "Delete"):
+            self.page.keyboard.press(key)
+        self.type_lines(body)
+
+    def type_lines(self, lines: list[str]) -> None:
+        """Type lines; their indentation, relative to the first, is adjusted to what the editor puts there itself."""
+        for i, line in enumerate(lines):
+            if i:
+                self.page.keyboard.press("Enter")
+                self._indent(_spaces(line) - _spaces(lines[i - 1]), lines[i - 1])
+            self.page.keyboard.type(line.lstrip())
+            if self.page.locator(".jp-Completer:visible").count():
+                self.page.keyboard.press("Escape")
+
+    def _indent(self, wanted: int, before: str) -> None:
+        # The editor opens a block after a colon, closes one after return, and keeps the indentation else.
+        own = 4 if before.rstrip().endswith(":") else -4 if re.match(r"\s*(return|raise|pass)\b", before) else 0
+        for _ in range((own - wanted) // 4):
+            self.page.keyboard.press("Shift+Tab")
+        for _ in range((wanted - own) // 4):
+            self.page.keyboard.press("Tab")
+
+    def verdicts(self) -> dict[str, str]:
+        """Return what every check shows: exercise -> the words after its name."""
+        heads = self.notebook.locator('[role="status"] strong').all_inner_texts()
+        return {name: words for _, name, words in (re.match(r"(\S+) (\w+): (.*)", head).groups() for head in heads)}
+
+
+def _spaces(line: str) -> int:
+    return len(line) - len(line.lstrip())
