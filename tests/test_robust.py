@@ -11,7 +11,7 @@ from tools import robust
 from tools.notebooks import execute, normalise
 
 LEAKS = {
-    "threads": "import torch\nprint(torch.get_num_threads())",
+    "environment": "import os\nprint(os.environ.get('MHA_LEAK'))",
     "place": "import os\nprint(os.path.basename(os.getcwd()))",
     "state": "import builtins\nbuiltins.count = getattr(builtins, 'count', 0) + 1\nprint(builtins.count)",
 }
@@ -37,7 +37,7 @@ def course(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("leak", "circumstance"),
     [
-        ("threads", robust.Circumstance("threads", {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3"})),
+        ("environment", robust.Circumstance("environment", {"MHA_LEAK": "yes"})),
         ("place", robust.Circumstance("alone", alone=True)),
         ("state", robust.Circumstance("twice", change=robust.twice)),
     ],
