@@ -72,7 +72,7 @@ def test_without_a_network_nothing_is_called_made(tmp_path):
     assert not (tmp_path / "env" / "made").exists()
 
 
-@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+@pytest.mark.skipif(shutil.which("make") is None or os.name == "nt", reason="make is not used here")
 class TestMake:
     @pytest.fixture
     def course(self, tmp_path):

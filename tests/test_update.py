@@ -44,9 +44,10 @@ def copies(tmp_path):
     (theirs / ".gitignore").write_text("saved/\n")
     (theirs / "README.md").write_text("old\n")
     git(theirs, "init", "-q", "-b", "main")
+    git(theirs, "config", "core.autocrlf", "false")
     git(theirs, "add", "-A")
     git(theirs, "commit", "-qm", "first")
-    git(tmp_path, "clone", "-q", str(theirs), str(mine))
+    git(tmp_path, "clone", "-q", "-c", "core.autocrlf=false", str(theirs), str(mine))
     return theirs, mine
 
 
