@@ -134,7 +134,7 @@ def circumstances() -> list[Circumstance]:
         Circumstance("MKLDNN off", change=begin_with("import torch\ntorch.backends.mkldnn.enabled = False")),
         Circumstance("matmul precision medium", change=begin_with("import torch\ntorch.set_float32_matmul_precision('medium')")),
         Circumstance("random inputs perturbed by 1e-6", change=begin_with(PERTURBED)),
-        Circumstance("another device, on paper", {"MHA_DEVICE": "cuda"}, begin_with(ON_PAPER)),
+        Circumstance("another device, on paper", {"MHA_DEVICE": "cuda", "OMP_NUM_THREADS": "1"}, begin_with(ON_PAPER)),
         Circumstance("LC_ALL=C, PYTHONUTF8=0", {"LC_ALL": "C", "PYTHONUTF8": "0"}),
         Circumstance("each copied alone to another folder", alone=True),
         Circumstance("every cell twice in a row", change=twice),
