@@ -1,10 +1,10 @@
 # Each target makes the environment first: if there is none, if what it is made of changed, or if it was moved.
 PYTHON ?= python3
 VENV := .venv
-# Several processes with one thread each do not take each other's cores.
-ALL_CORES := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n logical --maxprocesses=4
 BIN := $(VENV)/bin
 STAMP := $(VENV)/made
+# Several processes with one thread each do not take each other's cores.
+ALL_CORES := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses=4
 
 .PHONY: lab test browser env notebooks progress mistakes update bench robust
 ifneq ($(shell test -x $(BIN)/python && cat $(STAMP) 2>/dev/null),$(CURDIR))
