@@ -54,7 +54,7 @@ def put_back(path: Path, mine: dict[str, str]) -> list[str]:
         source = left.pop(about["grade_id"], None) if about.get("solution") else None
         if source is not None and source != cell.source:
             cell.source, cell.outputs, cell.execution_count = source, [], None
-    path.write_text(nbformat.writes(notebook, version=4) + "\n", encoding="utf-8")
+    nbformat.write(notebook, path)
     return list(left)
 
 

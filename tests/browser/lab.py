@@ -21,6 +21,8 @@ SETTINGS = {
     # Every cell stays in the page, also those out of sight.
     "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none"},
     "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+    # A file is read after it was saved, never while.
+    "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
 }
 
 
@@ -123,16 +125,13 @@ class Learner:
         return re.search(r"(?m)^Path: (.+)$", about).group(1)
 
     def save(self, path: str):
-        """Save and return the notebook from disk."""
-        file = self.lab.course / path
-        before = file.stat().st_mtime_ns
+        """Save with the keyboard and return the notebook from disk."""
         self.page.keyboard.press("Escape")
-        self.page.keyboard.press("Control+s")
-        deadline = time.monotonic() + 20
-        while file.stat().st_mtime_ns == before:
-            assert time.monotonic() < deadline, f"{path} was not saved"
-            time.sleep(0.1)
-        return nbformat.read(file, as_version=4)
+        # The server answers when the whole file is written.
+        with self.page.expect_response(lambda answer: answer.request.method == "PUT" and path in answer.url) as saved:
+            self.page.keyboard.press("Control+s")
+        assert saved.value.ok, saved.value.text()
+        return nbformat.read(self.lab.course / path, as_version=4)
 
     def replace_stub(self, cell, body: list[str]) -> None:
         """Mark the first stub of a cell with the keyboard and type a body over it, line by line."""
