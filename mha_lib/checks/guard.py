@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 
 import torch
 
@@ -118,16 +119,24 @@ def _alarm(seconds: float):
     """Raise TimeUp in the code within after some seconds."""
     seconds = max(seconds, 0.05)
     if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
+        rung = False
 
         def ring(signum, frame):
+            nonlocal rung
+            if _is_ours(frame):
+                return
+            if rung:
+                _strike_again(frame)
+            rung = True
             raise TimeUp
 
-        previous = signal.signal(signal.SIGALRM, ring)
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        previous, trace = signal.signal(signal.SIGALRM, ring), sys.gettrace()
+        signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)  # rings on, because code may catch everything
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            sys.settrace(trace)
             signal.signal(signal.SIGALRM, previous)
     else:
         ident = ctypes.c_ulong(threading.get_ident())
@@ -140,3 +149,21 @@ def _alarm(seconds: float):
             yield
         finally:
             timer.cancel()
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_code.co_filename in (__file__, contextlib.__file__)
+
+
+def _strike_again(frame: FrameType) -> None:
+    """Raise TimeUp also in the line that handles it, which stands outside its try."""
+
+    def strike(at: FrameType, event: str, arg: object):
+        if not _is_ours(at) and event != "exception":
+            raise TimeUp
+        return strike
+
+    sys.settrace(strike)
+    while frame is not None and not _is_ours(frame):
+        frame.f_trace = strike
+        frame = frame.f_back
