@@ -15,7 +15,7 @@ lab: $(STAMP)
 	$(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
 test: $(STAMP)
-	$(ALL_CORES) --dist loadscope
+	$(ALL_CORES) --dist loadscope --no-loadscope-reorder
 
 browser: $(STAMP)
 	$(ALL_CORES) -m browser tests/browser
