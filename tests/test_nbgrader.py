@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.conftest import ROOT, each_notebook, load, notebook_paths
+from tests.conftest import ROOT, load, notebook_paths
 
 pytest.importorskip("nbgrader", reason="nbgrader is not installed: pip install -e '.[teach]'")
 
@@ -98,12 +98,20 @@ def test_feedback_names_the_mistake_and_shows_no_traceback_of_ours(course):
     assert "not attempted yet" in text
 
 
-@each_notebook("exercises")
-def test_an_unsolved_notebook_passes_nothing(path):
+def test_unsolved_notebooks_pass_nothing(tmp_path):
+    """As learners press "Validate"; one kernel runs all chapters, one after the other."""
     from nbgrader.validator import Validator
 
-    checks = [c for c in load(path).cells if c.metadata.get("nbgrader", {}).get("grade")]
-    failed = Validator().validate(str(path))["failed"]
+    chapters = [load(path) for path in notebook_paths("exercises")]
+    for number, chapter in enumerate(chapters):
+        for cell in chapter.cells:
+            cell.id = f"{number}-{cell.id}"
+            if "nbgrader" in cell.metadata:
+                cell.metadata.nbgrader.grade_id = f"{number}-{cell.metadata.nbgrader.grade_id}"
+    joined = nbformat.from_dict(chapters[0] | {"cells": [cell for chapter in chapters for cell in chapter.cells]})
+    nbformat.write(joined, tmp_path / "all.ipynb")
+    checks = [c for c in joined.cells if c.metadata.get("nbgrader", {}).get("grade")]
+    failed = Validator().validate(str(tmp_path / "all.ipynb"))["failed"]
     assert len(failed) == len(checks)
     assert all(re.match(r"CheckFailed: \w+: not attempted yet", result["error"]) for result in failed)
 

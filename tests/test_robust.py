@@ -14,44 +14,47 @@ LEAKS = {
     "environment": "import os\nprint(os.environ.get('MHA_LEAK'))",
     "place": "import os\nprint(os.path.basename(os.getcwd()))",
     "state": "import builtins\nbuiltins.count = getattr(builtins, 'count', 0) + 1\nprint(builtins.count)",
+    "nothing": "print(1 + 1)",
 }
 
 
-@pytest.fixture
-def course(tmp_path, monkeypatch):
-    """Return a function that makes a course of one notebook with one cell."""
-
-    def make(source):
-        (tmp_path / "notebooks").mkdir()
-        (tmp_path / "tests").mkdir()
-        shutil.copy(ROOT / "tests" / "nbval_sanitize.cfg", tmp_path / "tests")
-        notebook = normalise(execute(new_notebook(cells=[new_code_cell(source)]), tmp_path / "notebooks"))
-        nbformat.write(notebook, tmp_path / "notebooks" / "one.ipynb")
-        for folder in ("solutions", "exercises"):
-            (tmp_path / folder).mkdir()
-        monkeypatch.setattr(robust, "ROOT", tmp_path)
-
-    return make
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A course of one notebook: three cells that each depend on something else, and one that depends on nothing."""
+    root = tmp_path_factory.mktemp("course")
+    for folder in ("notebooks", "solutions", "exercises", "tests"):
+        (root / folder).mkdir()
+    shutil.copy(ROOT / "tests" / "nbval_sanitize.cfg", root / "tests")
+    notebook = normalise(execute(new_notebook(cells=[new_code_cell(s) for s in LEAKS.values()]), root / "notebooks"))
+    nbformat.write(notebook, root / "notebooks" / "one.ipynb")
+    return root
 
 
 @pytest.mark.parametrize(
-    ("leak", "circumstance"),
+    ("circumstance", "cell"),
     [
-        ("environment", robust.Circumstance("environment", {"MHA_LEAK": "yes"})),
-        ("place", robust.Circumstance("alone", alone=True)),
-        ("state", robust.Circumstance("twice", change=robust.twice)),
+        (robust.Circumstance("environment", {"MHA_LEAK": "yes"}), "notebooks/one.ipynb::Cell 0"),
+        (robust.Circumstance("place", alone=True), "notebooks/one/one.ipynb::Cell 1"),
+        # Cells 0 to 7 are the four, each with its copy behind it.
+        (robust.Circumstance("state", change=robust.twice), "notebooks/one.ipynb::Cell 5"),
     ],
+    ids=lambda value: getattr(value, "name", None),
 )
-def test_what_depends_on_it_is_seen(course, leak, circumstance):
-    course(LEAKS[leak])
-    verdict, why = robust.judge(circumstance)
-    assert verdict == "NO" and "one.ipynb" in why
+def test_what_depends_on_it_is_seen_and_nothing_else(course, monkeypatch, circumstance, cell):
+    monkeypatch.setattr(robust, "ROOT", course)
+    assert robust.judge(circumstance) == ("NO", cell)
 
 
-def test_what_depends_on_nothing_agrees(course):
-    course("print(1 + 1)")
-    for circumstance in (robust.Circumstance("alone", alone=True), robust.Circumstance("twice", change=robust.twice, times=2)):
-        assert robust.judge(circumstance) == ("yes", "")
+def test_where_nothing_is_changed_all_agree_again_and_again(course, monkeypatch):
+    monkeypatch.setattr(robust, "ROOT", course)
+    assert robust.judge(robust.Circumstance("as it is", times=2)) == ("yes", "")
+
+
+def test_a_later_run_that_differs_is_named(course, monkeypatch):
+    monkeypatch.setattr(robust, "ROOT", course)
+    answers = iter(["", "notebooks/one.ipynb::Cell 0"])
+    monkeypatch.setattr(robust, "validate", lambda *_: next(answers))
+    assert robust.judge(robust.Circumstance("flaky", times=5)) == ("NO", "run 2: notebooks/one.ipynb::Cell 0")
 
 
 def test_what_cannot_be_had_is_said():
