@@ -1,6 +1,6 @@
 """The layer beside PyTorch's own and beside the bare floor, in one process, in interleaved rounds.
 
-    python benchmarks/layer.py             the full table (some minutes)
+    python benchmarks/layer.py             the full table (20 minutes)
     python benchmarks/layer.py --quick     the two small sizes only
 
 Prints a Markdown table of medians as ratios, and saves a picture beside this file.
@@ -81,7 +81,7 @@ def step(mode, layer, way, inputs):
 def rounds_for(length, rounds):
     """Return more rounds for short texts, whose times spread more, and few for the longest."""
     if length > LONGEST_TABLE:
-        return min(rounds, 3)
+        return min(rounds, 5)
     return rounds * {128: 6, 512: 2}.get(length, 1)
 
 
