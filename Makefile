@@ -14,6 +14,7 @@ endif
 lab: $(STAMP)
 	$(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
 
+# In the order of the files: by default those with few tests, the longest among them, would begin last.
 test: $(STAMP)
 	$(ALL_CORES) --dist loadscope --no-loadscope-reorder
 

@@ -19,7 +19,7 @@ LEAKS = {
 
 
 @pytest.fixture(scope="module")
-def course(tmp_path_factory):
+def executed(tmp_path_factory):
     """A course of one notebook: three cells that each depend on something else, and one that depends on nothing."""
     root = tmp_path_factory.mktemp("course")
     for folder in ("notebooks", "solutions", "exercises", "tests"):
@@ -28,6 +28,12 @@ def course(tmp_path_factory):
     notebook = normalise(execute(new_notebook(cells=[new_code_cell(s) for s in LEAKS.values()]), root / "notebooks"))
     nbformat.write(notebook, root / "notebooks" / "one.ipynb")
     return root
+
+
+@pytest.fixture
+def course(executed, monkeypatch):
+    """That course in place of ours."""
+    monkeypatch.setattr(robust, "ROOT", executed)
 
 
 @pytest.mark.parametrize(
@@ -40,18 +46,15 @@ def course(tmp_path_factory):
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_what_depends_on_it_is_seen_and_nothing_else(course, monkeypatch, circumstance, cell):
-    monkeypatch.setattr(robust, "ROOT", course)
+def test_what_depends_on_it_is_seen_and_nothing_else(course, circumstance, cell):
     assert robust.judge(circumstance) == ("NO", cell)
 
 
-def test_where_nothing_is_changed_all_agree_again_and_again(course, monkeypatch):
-    monkeypatch.setattr(robust, "ROOT", course)
+def test_where_nothing_is_changed_all_agree_again_and_again(course):
     assert robust.judge(robust.Circumstance("as it is", times=2)) == ("yes", "")
 
 
 def test_a_later_run_that_differs_is_named(course, monkeypatch):
-    monkeypatch.setattr(robust, "ROOT", course)
     answers = iter(["", "notebooks/one.ipynb::Cell 0"])
     monkeypatch.setattr(robust, "validate", lambda *_: next(answers))
     assert robust.judge(robust.Circumstance("flaky", times=5)) == ("NO", "run 2: notebooks/one.ipynb::Cell 0")

@@ -12,7 +12,6 @@ from tests.conftest import ROOT
 from tools import robust
 from tools.notebooks import execute, normalise
 
-BEGIN = "import torch\nfrom tools import stand_in_device\nstand_in_device.install()\n"
 CASES = {
     "print(x)": "device='cuda:0'",
     "print(x.device, (x + 1).device, torch.zeros(2, device='cuda').device, x.cpu().device)": "cuda:0 cuda:0 cuda:0 cpu",
@@ -27,7 +26,11 @@ CASES = {
     "print(loss.device, layer.weight.grad.device, isinstance(layer.weight, nn.Parameter))": "cuda:0 cuda:0 True",
 }
 RUN_ALL = f"""
-import contextlib, io, json, sys
+import contextlib, io, json
+import torch
+from tools import stand_in_device
+
+stand_in_device.install()
 
 def said(code):
     out = io.StringIO()
@@ -45,7 +48,7 @@ print(json.dumps([said(code) for code in {list(CASES)!r}]))
 @pytest.fixture(scope="module")
 def said():
     """What each case prints, or raises, in a process of its own for all of them: the stand-in stays till its end."""
-    done = subprocess.run([sys.executable, "-c", BEGIN + RUN_ALL], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", RUN_ALL], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
