@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from mha_lib import lookups
+from mha_lib.experiments import lookups
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from mha_lib import attention, causal_mask, next_token
+from mha_lib import attention, causal_mask
+from mha_lib.experiments import next_token
 
 
 def x():

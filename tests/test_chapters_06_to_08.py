@@ -5,7 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from mha_lib import MultiHeadAttention, attention, cost, lookups
+from mha_lib import MultiHeadAttention, attention, cost
+from mha_lib.experiments import lookups
 
 
 def test_the_gradient_of_the_key_bias_is_rounding_alone():

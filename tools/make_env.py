@@ -84,7 +84,7 @@ def make(folder):
     python = os.path.join(folder, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
     pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
     run(*pip, "--upgrade", "pip")
-    run(*pip, "--constraint", os.path.join(ROOT, "constraints.txt"), "--editable", ROOT + "[teach,test]")
+    run(*pip, "--constraint", os.path.join(ROOT, "constraints.txt"), "--editable", ROOT + "[teach,test,real]")
     print(run(python, "-c", "from mha_lib import environment; environment.report()"), end="")
     with open(os.path.join(folder, STAMP), "w") as file:
         file.write(ROOT)

@@ -18,7 +18,7 @@ from mha_lib.masks import causal_mask as reference_causal
 from mha_lib.masks import decoder_mask as reference_decoder
 from mha_lib.masks import padding_mask as reference_padding
 from mha_lib.masks import to_torch_mask
-from mha_lib.training import seeded
+from mha_lib.experiments.training import seeded
 
 FAIL = "notebook 03, “Ways that fail”"
 INFINITY = "notebook 03, “Minus infinity, before the softmax”"

@@ -18,7 +18,7 @@ from mha_lib.checks.variants import attention_with
 from mha_lib.heads import merge_heads
 from mha_lib.masks import causal_mask
 from mha_lib.multi_head import MultiHeadAttention
-from mha_lib.training import seeded
+from mha_lib.experiments.training import seeded
 
 SUM = "notebook 05, “A sum over heads”"
 MIX = "notebook 05, “W_O mixes”"

@@ -7,7 +7,7 @@ from mha_lib.checks.engine import Exercise, Fresh, Mistake, Probe, Unfit, one_te
 from mha_lib.checks.inputs import normal
 from mha_lib.multi_head import MultiHeadAttention
 from mha_lib.spellings import ROLES, BertStyle, ClonedLinears, SplitCombine, parameters_by_role
-from mha_lib.training import seeded
+from mha_lib.experiments.training import seeded
 
 FOUR = "notebook 06, “One list of four”"
 STEPS = "notebook 06, “A method for each step”"

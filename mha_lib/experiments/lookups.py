@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mha_lib.multi_head import MultiHeadAttention
-from mha_lib.training import fit, seeded
+from mha_lib.experiments.training import fit, seeded
 
 VOCAB, LENGTH, LOOK_BACK = 16, 12, (1, 2)
 

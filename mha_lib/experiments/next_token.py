@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from mha_lib.masks import causal_mask
 from mha_lib.multi_head import MultiHeadAttention
-from mha_lib.training import fit, seeded
+from mha_lib.experiments.training import fit, seeded
 
 VOCAB, LENGTH = 16, 12
 
