@@ -265,10 +265,25 @@ def load() -> tuple[nn.Module, Callable]:
 def use_attention(model: nn.Module, function: Callable) -> None:
     """Make a function the attention of a model of transformers.
 
-    The function takes (query, key, value, mask) and returns (output, weights), as mha_lib.attention does; in
-    training, where the model drops weights, it gets the dropout module as well. Its masks are booleans, True = may attend. `model.set_attn_implementation("eager")` puts back the model's own.
+    The function takes (query, key, value, mask) and returns (output, weights), as mha_lib.attention does; where the
+    model drops weights, in training, it gets the dropout module as well. True in its mask = may attend.
+    `model.set_attn_implementation("eager")` puts back the model's own.
 
     Shapes: query (B, h, T_q, d_k), key and value (B, h, T_k, d_k), mask None or (B, 1 or h, T_q, T_k).
+
+    Raises:
+        ValueError: the model's attention cannot be exchanged.
+    """
+    register(model, functools.partial(_attend, function))
+
+
+def register(model: nn.Module, adapter: Callable) -> None:
+    """Make a function with the signature of transformers' own attention functions the attention of a model.
+
+    Shapes:
+        adapter(module, query, key, value, attention_mask, **options) returns output (B, T_q, h, d_k) and weights.
+        query (B, h, T_q, d_k); key and value (B, h or fewer, T_k, d_k).
+        attention_mask is bool (B, 1, T_q, T_k), True = may attend, or None: causal in a causal model, else no restriction.
 
     Raises:
         ValueError: the model's attention cannot be exchanged.
@@ -277,8 +292,8 @@ def use_attention(model: nn.Module, function: Callable) -> None:
         from transformers import AttentionInterface, AttentionMaskInterface
         from transformers.masking_utils import sdpa_mask
 
-        name = f"{getattr(function, '__name__', 'function')}-{id(function)}"
-        AttentionInterface.register(name, functools.partial(_attend, function))
+        name = f"attention-{id(adapter)}"
+        AttentionInterface.register(name, adapter)
         AttentionMaskInterface.register(name, sdpa_mask)
         model.set_attn_implementation(name)
     if model.config._attn_implementation != name:

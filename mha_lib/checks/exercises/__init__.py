@@ -1,6 +1,6 @@
 """The exercises, one file a topic, and the one list of them: by chapter, in the order of its notebook."""
 
-from mha_lib.checks.exercises import attention, heads, layer, masks, scale, spellings, transfers
+from mha_lib.checks.exercises import attention, heads, layer, masks, real, scale, spellings, transfers
 
 CHAPTERS = {
     1: (attention.scores, attention.softmax_rows, attention.attention, attention.single_head),
@@ -9,4 +9,5 @@ CHAPTERS = {
     4: (heads.split_heads, heads.merge_heads, heads.heads_attention, heads.bug_splitting),
     5: (heads.sum_over_heads, layer.dropout, layer.multi_head_attention, transfers.load_torch_weights, layer.bug_layer),
     6: (transfers.load_cloned, transfers.load_without_bias, spellings.mask_for, spellings.which_spelling),
+    14: (real.load_real_weights, real.my_attention, real.find_head, real.prune, real.most_similar),
 }
