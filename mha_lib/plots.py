@@ -85,7 +85,7 @@ def attention_maps(
 
 
 def attention_arcs(weights: Tensor, tokens: Sequence[str], query: int) -> None:
-    """Draw one query's weights as arcs over the sentence: the thicker, the larger.
+    """Draw one query's weights as arcs over the sentence, its own as a loop: the thicker, the larger.
 
     Shapes: weights (T,), T tokens; query is the index of the token that asks.
     """
@@ -93,15 +93,15 @@ def attention_arcs(weights: Tensor, tokens: Sequence[str], query: int) -> None:
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(7.2, 2.9), layout="constrained")
         for i, (weight, token) in enumerate(zip(weights.tolist(), tokens)):
-            reach = abs(i - query)
-            if reach:
-                bend = -0.55 if i > query else 0.55
-                axis.add_patch(
-                    FancyArrowPatch(
-                        (query, 0.12), (i, 0.12), connectionstyle=f"arc3,rad={bend}", arrowstyle="-",
-                        linewidth=0.6 + 14 * weight, color=BLUE, alpha=0.75, capstyle="round",
-                    )
+            start, end, bend = (query, i, -0.55 if i > query else 0.55)
+            if i == query:  # a loop above the token itself
+                start, end, bend = query - 0.2, query + 0.2, -1.5
+            axis.add_patch(
+                FancyArrowPatch(
+                    (start, 0.12), (end, 0.12), connectionstyle=f"arc3,rad={bend}", arrowstyle="-",
+                    linewidth=0.6 + 14 * weight, color=BLUE, alpha=0.75, capstyle="round",
                 )
+            )
             box = {"boxstyle": "round,pad=0.35", "facecolor": "#dbe8f7" if i == query else "white", "edgecolor": BLUE if i == query else GREY}
             axis.text(i, 0, token, ha="center", va="center", bbox=box, fontsize=12)
             axis.text(i, -0.32, f"{weight:.2f}", ha="center", va="center", fontsize=12)

@@ -56,6 +56,7 @@ def train(
     rate: float,
     batch: int = 64,
     query_factor: float = 1.0,
+    change: Callable[[Lookups], None] | None = None,
     stop_at: float = 0.0,
     device: torch.device | str = "cpu",
     report: Callable[[int, float], None] | None = None,
@@ -63,11 +64,14 @@ def train(
     """Train on fresh random tokens with Adam; return the model and the loss of every step.
 
     query_factor multiplies the projected queries, and so the scores: the square root of d_k
-    takes the scaling of the layer out again. The training stops early below the loss stop_at.
+    takes the scaling of the layer out again. change is called with the model before the first step.
+    The training stops early below the loss stop_at.
     The state of torch's generators is put back.
     """
     generator = torch.Generator().manual_seed(seed)
     model = seeded(lambda: Lookups(d_model, num_heads), seed).to(device)
+    if change is not None:
+        change(model)
     if query_factor != 1.0:
         model.attention.w_q.register_forward_hook(lambda module, given, out: out * query_factor)
 
