@@ -52,6 +52,8 @@ FAIL = Heading(3, "Ways that fail")
 INFINITY = Heading(3, "Minus infinity, before the softmax")
 CAUSAL = Heading(3, "The causal mask")
 PADDING = Heading(3, "Padding")
+WINDOW = Heading(3, "A sliding window")
+EMPTY = Heading(3, "A row with nothing to attend to")
 MEANING = Heading(3, "What does True mean?")
 # Chapter 4
 CUT = Heading(4, "Cut the features, not the sentence")
