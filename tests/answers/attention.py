@@ -309,3 +309,39 @@ RIGHT += (
     + [Answer("stable_softmax", "stable_softmax", _stable(line)) for line in ("e / e.sum(-1, keepdim=True)", "torch.exp(scores - scores.logsumexp(-1, keepdim=True))", "(scores - scores.max(-1, keepdim=True).values).softmax(-1)")]
     + [Answer("score_std", "score_std", _std(line)) for line in ("d_k ** 0.5", "math.sqrt(d_k)", "torch.tensor(float(d_k)).sqrt()", "(torch.randn(20000, d_k) * torch.randn(20000, d_k)).sum(-1).std()")]
 )
+
+
+def _divisor(line):
+    return f"def divisor(d_k, spread_query, spread_key):\n    a, b = spread_query, spread_key\n    return {line}\n"
+
+
+WRONG += [
+    Answer("divisor", "divisor", _divisor(line), id)
+    for id, line in [
+        ("divisor_ignores_spreads", "d_k ** 0.5"),
+        ("divisor_one_spread", "a * math.sqrt(d_k)"),
+        ("divisor_one_spread", "spread_key * d_k ** 0.5"),
+        ("divisor_one_spread", "max(a, b) * d_k ** 0.5"),
+        ("divisor_is_variance", "(a * b) ** 2 * d_k"),
+        ("divisor_without_root", "a * b * d_k"),
+        ("divisor_without_width", "a * b"),
+        ("divisor_root_of_spreads", "(a * b * d_k) ** 0.5"),
+        ("divisor_adds_spreads", "(a + b) * d_k ** 0.5"),
+        ("divisor_adds_spreads", "math.sqrt(d_k * (a ** 2 + b ** 2))"),
+        ("divisor_inverted", "1 / (a * b * d_k ** 0.5)"),
+        ("divisor_spreads_divided", "d_k ** 0.5 / (a * b)"),
+        ("divisor_fixed", "24"),
+        ("returned_none", "None"),
+        ("wrong_type", "f'{a * b} root of {d_k}'"),
+    ]
+]
+RIGHT += [
+    Answer("divisor", "divisor", _divisor(line))
+    for line in (
+        "a * b * d_k ** 0.5",
+        "math.sqrt(d_k * a ** 2 * b ** 2)",
+        "torch.tensor(float(d_k)).sqrt() * a * b",
+        "(a * torch.randn(20000, d_k) * b * torch.randn(20000, d_k)).sum(-1).std()",
+        "(torch.randn(40000, d_k) @ torch.randn(d_k, 1)).std().item() * 0 + a * (b * math.sqrt(d_k))",
+    )
+]

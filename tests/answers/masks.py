@@ -1,6 +1,6 @@
 """Answers to the exercises that build masks (chapter 3)."""
 
-from tests.answers import Answer
+from tests.answers import Answer, edit
 
 
 def _causal(line):
@@ -124,3 +124,124 @@ RIGHT = (
         )
     ]
 )
+
+
+def _window(line):
+    return (
+        "def window_mask(size, window):\n    i = torch.arange(size)\n    back = i[:, None] - i\n"
+        f"    past = torch.ones(1, size, size).tril() == 1\n    return {line}\n"
+    )
+
+
+ROWS = """
+def attention(query, key, value, mask):
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, dim=-1)
+    weights = weights.masked_fill(~mask, 0.0)
+    return weights @ value, weights
+"""
+SCORES = "scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))"
+FILL = "scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)"
+SOFTMAX = "weights = torch.softmax(scores, dim=-1)"
+CLEAR = "weights = weights.masked_fill(~mask, 0.0)"
+GIVE = "return weights @ value, weights"
+INFINITE = f'{FILL} -> scores = scores.masked_fill(~mask, float("-inf"))'
+NO_FILL, NO_CLEAR = f"{FILL} -> pass", f"{CLEAR} -> pass"
+
+WRONG += [
+    Answer("window_mask", "window_mask", _window(line), id)
+    for id, line in [
+        ("window_one_too_wide", "((back >= 0) & (back <= window))[None]"),
+        ("window_one_too_wide", "past.triu(-window)"),
+        ("window_one_too_narrow", "past & (back < window - 1)"),
+        ("window_both_sides", "(back.abs() < window)[None]"),
+        ("window_both_sides", "(back.abs() <= window // 2)[None]"),
+        ("window_open_ahead", "(back < window)[None]"),
+        ("window_ahead", "((back <= 0) & (back > -window))[None]"),
+        ("window_whole_past", "past"),
+        ("window_inverted", "~(past & (back < window))"),
+        ("window_excludes_self", "((back > 0) & (back < window))[None]"),
+        ("window_blocks", "(i[:, None] // window == i // window)[None] & past"),
+        ("window_at_the_start", "past & (i < window)"),
+        ("window_fixed", "past & (back < 3)"),
+        ("mask_not_bool", "(past & (back < window)).float()"),
+        ("window_additive", "torch.zeros(size, size).masked_fill(~(past & (back < window))[0], -math.inf)"),
+        ("returned_none", "None"),
+    ]
+] + [
+    Answer("blocked_rows", "attention", edit(ROWS, *changes), id)
+    for id, changes in [
+        ("rows_nan", [INFINITE, NO_CLEAR]),
+        ("rows_even", [f"{FILL} -> scores = scores.masked_fill(~mask, -1e9)", NO_CLEAR]),
+        ("rows_even", [NO_CLEAR]),
+        ("rows_weights_left", [NO_CLEAR, f"{GIVE} -> return weights.masked_fill(~mask, 0.0) @ value, weights"]),
+        ("rows_weights_left", [INFINITE, NO_CLEAR, f"{GIVE} -> return weights.masked_fill(~mask, 0.0) @ value, weights"]),
+        ("rows_output_left", [NO_CLEAR, f"{GIVE} -> return weights @ value, weights.masked_fill(~mask, 0.0)"]),
+        (
+            "rows_gradient_nan",
+            [f"{FILL} -> scores = scores + torch.zeros_like(scores).masked_fill(~mask, -math.inf)"],
+        ),
+        (
+            "rows_gradient_nan",
+            [
+                f"{FILL} -> scores = scores + torch.where(mask, 0.0, -math.inf)",
+                f"{CLEAR} -> weights = torch.nan_to_num(weights)",
+            ],
+        ),
+        (
+            "rows_gradient_nan",
+            [
+                f"{FILL} -> exp = (scores - scores.masked_fill(~mask, -math.inf).amax(-1, keepdim=True).clamp_min(-1e30)).exp()",
+                f"{SOFTMAX} -> exp = exp.masked_fill(~mask, 0.0)",
+                f"{CLEAR} -> weights = exp / exp.sum(-1, keepdim=True).clamp_min(1e-30)",
+            ],
+        ),
+        ("rows_see_everything", [f"{SCORES} -> {SCORES}; mask = mask | ~mask.any(-1, keepdim=True)"]),
+        (
+            "rows_see_themselves",
+            [
+                f"{SCORES} -> {SCORES}; first = torch.arange(mask.size(-1)) == 0; "
+                "mask = mask | (~mask.any(-1, keepdim=True) & first)"
+            ],
+        ),
+        (
+            "rows_masked_after_softmax",
+            [NO_FILL, f"{CLEAR} -> weights = weights * mask; weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-9)"],
+        ),
+        (
+            "rows_masked_after_softmax",
+            [NO_FILL, f"{CLEAR} -> weights = weights * mask; weights = (weights / weights.sum(-1, keepdim=True)).nan_to_num()"],
+        ),
+        ("rows_mask_not_shared_out", [NO_FILL]),
+        ("mask_inverted", [f"{FILL} -> scores = scores.masked_fill(mask, -math.inf)", f"{CLEAR} -> weights = weights.nan_to_num()"]),
+        ("returned_none", [f"{GIVE} -> return None"]),
+    ]
+]
+
+RIGHT += [
+    Answer("window_mask", "window_mask", _window(line))
+    for line in (
+        "past.triu(1 - window)",
+        "((back >= 0) & (back < window))[None]",
+        "past & (back < window)",
+        "past & ~past.tril(-window)",
+        "torch.ones(size, size).tril().triu(-(window - 1)).bool()",
+        "torch.tensor([[0 <= r - c < window for c in range(size)] for r in range(size)])",
+    )
+] + [
+    Answer("blocked_rows", "attention", edit(ROWS, *changes))
+    for changes in (
+        [],
+        [INFINITE],
+        [INFINITE, f"{CLEAR} -> weights = weights.nan_to_num(0.0)"],
+        [f"{FILL} -> scores = torch.where(mask, scores, -1e9)"],
+        [f"{CLEAR} -> weights = weights * mask"],
+        [f"{CLEAR} -> weights = torch.where(mask.any(-1, keepdim=True), weights, 0.0)"],
+        [INFINITE, f"{CLEAR} -> weights = torch.where(mask.any(-1, keepdim=True), weights, torch.zeros(()))"],
+        [
+            f"{SOFTMAX} -> exp = (scores - scores.amax(-1, keepdim=True)).exp() * mask",
+            f"{CLEAR} -> weights = exp / exp.sum(-1, keepdim=True).clamp_min(1e-30)",
+        ],
+    )
+]

@@ -38,14 +38,15 @@ def _loop_with(**changes):
     return lambda x, w_q, w_k, w_v, num_heads: _looped(x, (w_q, w_k, w_v), num_heads, **changes)
 
 
-def _on_slices_of_the_input(project):
+def _on_slices_of_the_input(project, scale_of_head=False):
     """Head i is given its own slice of the input features alone."""
 
     def loop(x, w_q, w_k, w_v, num_heads):
         width, heads = x.size(-1) // num_heads, []
         for i in range(num_heads):
             here = slice(i * width, (i + 1) * width)
-            heads.append(reference_attention(*(project(x[..., here], w, here) for w in (w_q, w_k, w_v)))[0])
+            q, k, v = (project(x[..., here], w, here) for w in (w_q, w_k, w_v))
+            heads.append(reference_attention(q * (q.size(-1) / width) ** 0.5 if scale_of_head else q, k, v)[0])
         return torch.cat(heads, -1)
 
     return loop
@@ -87,8 +88,8 @@ loop_of_heads = Exercise(
             "its own is a slice of the projections.",
             _on_slices_of_the_input(lambda part, w, here: part @ w[here, here].T),
             _on_slices_of_the_input(lambda part, w, here: part @ w[here, here]),
-            _on_slices_of_the_input(lambda part, w, here: part @ w[:, here].T),
-            _on_slices_of_the_input(lambda part, w, here: part @ w[here]),
+            *(_on_slices_of_the_input(lambda part, w, here: part @ w[:, here].T, scaled) for scaled in (False, True)),
+            *(_on_slices_of_the_input(lambda part, w, here: part @ w[here], scaled) for scaled in (False, True)),
             _on_slices_of_the_input(lambda part, w, here: part),
         ),
         Mistake(

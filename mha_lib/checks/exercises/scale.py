@@ -165,7 +165,7 @@ divisor = Exercise(
             lambda d, a, b: 1 / (a * b * math.sqrt(d)),
         ),
         Mistake(
-            "divisor_undoes_spreads_upwards",
+            "divisor_spreads_divided",
             "You divide by the spreads where wider queries ask for a larger divisor.",
             lambda d, a, b: math.sqrt(d) / (a * b),
         ),
