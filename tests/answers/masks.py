@@ -1,6 +1,59 @@
-"""Answers to the exercises that build masks (chapter 3)."""
+"""Answers to the exercises of checks/exercises/masks.py."""
 
-from tests.answers import Answer
+from tests.answers import Answer, edit
+from tests.answers.attention import BASE, FILL, MIX, ROUNDABOUT, SCALE, SOFTMAX
+
+MASKS = [
+    ("mask_minus_inf_times", [f'{FILL} -> scores = scores + (1 - mask.int()) * float("-inf")']),
+    ("mask_fill_plus_inf", [f"{FILL} -> scores = scores.masked_fill(mask == 0, math.inf)"]),
+    ("mask_fill_large_positive", [f"{FILL} -> scores = scores.masked_fill(mask == 0, 1e9)"]),
+    ("mask_fill_large_positive", [f"{FILL} -> scores = torch.where(mask == 0, 1e4, scores)"]),
+    ("mask_tilde_on_int", [f"{FILL} -> scores = scores.masked_fill((~mask) != 0, -1e9)"]),
+    ("mask_inverted", [f"{FILL} -> scores = scores.masked_fill(mask == 1, -math.inf)"]),
+    ("mask_inverted", [f"{FILL} -> scores = torch.where(mask == 0, scores, -1e9)"]),
+    ("mask_inverted", [f"{FILL} -> scores = scores + mask.float() * -1e9"]),
+    ("mask_fill_minus_10", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -10)"]),
+    ("mask_fill_minus_10", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -7.5)"]),
+    ("mask_fill_minus_10", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -1e4)"]),
+    ("mask_fill_minus_10", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -300.0)"]),
+    ("mask_zero_score", [f"{FILL} -> scores = scores * mask"]),
+    ("mask_finfo_tiny", [f"{FILL} -> scores = scores.masked_fill(mask == 0, 0)"]),
+    ("mask_softmax_wrong_with_minus_inf", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -1e9)", f"{SOFTMAX} -> weights = scores.softmax(dim=-2)"]),
+    ("mask_one_minus_bool", [f"{FILL} -> scores = scores.masked_fill((1 - mask) == 1, -1e9)"]),
+    ("mask_result_dropped", [f"{FILL} -> scores.masked_fill(mask == 0, -1e9)"]),
+    ("mask_result_dropped", [f"{FILL} -> pass"]),
+    ("mask_fill_minus_1e_minus_9", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -1e-9)"]),
+    ("mask_additive_0_1", [f"{FILL} -> scores = scores + mask.float()"]),
+    ("mask_min_of_scores", [f"{FILL} -> scores = scores.masked_fill(mask == 0, scores.min().item())"]),
+    ("mask_min_of_scores", [f"{FILL} -> scores = torch.where(mask == 0, scores.amin(-1, keepdim=True), scores)"]),
+    ("mask_square_slice", [f"{FILL} -> n = query.size(-2); scores = scores.masked_fill(mask[..., :n, :n] == 0, -1e9)"]),
+    ("mask_truth_value", ["if mask is not None: -> if mask:"]),
+    ("mask_finfo_tiny", [f"{FILL} -> scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).tiny)"]),
+    ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1) * mask"]),
+    ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1).masked_fill(mask == 0, 0)"]),
+    ("mask_transposed", [f"{FILL} -> scores = scores.masked_fill(mask.transpose(-2, -1) == 0, -1e9)"]),
+    ("mask_always_causal", [f"{FILL} -> scores = scores.masked_fill(torch.ones_like(scores).triu(1) == 1, -1e9)"]),
+    ("mask_changed", [f"{FILL} -> mask.fill_(True)"]),
+    ("mask_changed", [f'{FILL} -> scores = scores.masked_fill(mask == 0, float("-inf")); mask.zero_()']),
+    ("scale_missing", [f"{SCALE} -> pass"]),
+    ("att_weights_times_key", [f"{MIX} -> output = used @ key"]),
+    ("att_weights_transposed", [f"{MIX} -> output = used.mT @ value"]),
+]
+
+_MASKED = [
+    ["if mask is not None: -> if mask != None:"],
+    [f"{FILL} -> scores = scores.masked_fill(mask == 0, -1e9)"],
+    [f"{FILL} -> scores = scores.masked_fill(~mask.bool(), torch.finfo(scores.dtype).min)"],
+    [f"{FILL} -> scores = scores.masked_fill(torch.logical_not(mask), -1e10)"],
+    [f"{FILL} -> scores = torch.where(mask != 0, scores, -math.inf)"],
+    [f"{FILL} -> scores = scores + torch.zeros_like(scores).masked_fill(mask == 0, -math.inf)"],
+    [f"{FILL} -> scores = scores - (1 - mask.to(scores.dtype)) * 1e9"],
+    [f"{FILL} -> scores = scores + mask.to(scores.dtype).log()"],
+    [f"{FILL} -> scores = scores.clone(); scores[(mask == 0).expand_as(scores)] = -1e9"],
+    [f"{FILL} -> pass", f"{SOFTMAX} -> w = scores.softmax(-1) * mask; weights = w / w.sum(-1, keepdim=True)"],
+    [f"{SOFTMAX} -> weights = scores.softmax(-1).nan_to_num()"],
+    [f"{SOFTMAX} -> weights = torch.softmax(scores, dim=-1).masked_fill(mask == 0, 0.0)"],
+]
 
 
 def _causal(line):
@@ -19,7 +72,8 @@ def _decoder(line):
 
 
 WRONG = (
-    [
+    [Answer("masked_attention", "attention", edit(BASE, *c), id) for id, c in MASKS]
+    + [
         Answer("causal_mask", "causal_mask", _causal(line), id)
         for id, line in [
             ("causal_upper", "ones.triu() == 1"),
@@ -87,7 +141,8 @@ WRONG = (
 )
 
 RIGHT = (
-    [
+    [Answer("masked_attention", "attention", edit(BASE, *c)) for c in ROUNDABOUT + _MASKED]
+    + [
         Answer("causal_mask", "causal_mask", _causal(line))
         for line in (
             "ones.tril().bool()",

@@ -31,4 +31,4 @@ def rows_fall_short(trials) -> bool:
         if not torch.allclose(weights.double() / total, want.double(), atol=1e-4):
             return False
         sums.append(total)
-    return bool(sums) and all((total < 1 - 1e-6).all() for total in sums)
+    return bool(sums) and all(((total < 1 - 1e-6) & (total > 0)).all() for total in sums)
