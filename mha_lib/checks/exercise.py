@@ -17,7 +17,7 @@ from torch import Tensor
 from mha_lib.checks import trace
 from mha_lib.checks.case import ALWAYS, Binding, Fresh, Mistake, Probe
 from mha_lib.checks.compare import Seen, Trial, Unfit, a, are, largest_difference, same
-from mha_lib.checks.explain import explain, is_stub
+from mha_lib.checks.explain import explain, is_stub, text_of
 from mha_lib.checks.guard import Guard, TimeUp, seed
 from mha_lib.checks.read import Heading
 from mha_lib.checks.recipe import Mimic, Recipe
@@ -26,6 +26,8 @@ from mha_lib.checks.result import FAILED, NOT_ATTEMPTED, PASSED, Result, deliver
 from mha_lib.checks.stub import leftover
 from mha_lib.checks.words import describe, facts, listed, shape_words
 
+# Sizes that do not fit are the end of many mistakes: such exceptions are alike only if their numbers are.
+GENERAL = ("sizes_do_not_meet", "linear_does_not_fit", "sizes_do_not_multiply", "refused_by_library", "raised")
 PAIRS = 0.35  # seconds of processor time for two mistakes at once
 
 
@@ -386,11 +388,7 @@ def _unchanged(before: Tensor, after: Tensor) -> bool:
 
 
 def _same_words(one: BaseException, other: BaseException) -> bool:
-    return _words(one) == _words(other)
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return "".join(c for c in str(error) if not c.isdigit())[:40]
-    except Exception:
-        return ""
+    texts = [text_of(error) for error in (one, other)]
+    if explain(other).id not in GENERAL:
+        texts = ["".join(c for c in text if not c.isdigit())[:40] for text in texts]
+    return texts[0] == texts[1]

@@ -51,6 +51,8 @@ class ClassExercise(Exercise):
         if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
             what = answer.__name__ if isinstance(answer, type) else a(answer)
             return "not_a_class", f"You passed {what}, which is no class that inherits from nn.Module."
+        if any(kind.__module__.startswith("mha_lib") for kind in answer.__mro__):
+            return "course_layer", "That is the course's own class, or one made from it. Asked for is a class that you write."
         return None
 
     def specimen(self, answer: type, guard: Guard) -> "ClassSpecimen":
