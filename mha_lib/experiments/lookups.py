@@ -31,14 +31,10 @@ class Lookups(nn.Module):
         self.read_outs = nn.ModuleList(nn.Linear(d_model, VOCAB) for _ in LOOK_BACK)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        mixed = self.mix(tokens)
-        return torch.stack([read_out(mixed) for read_out in self.read_outs], dim=2)
-
-    def mix(self, tokens: Tensor) -> Tensor:
-        """Return what the read-outs see: (B, T) -> (B, T, d_model)."""
         places = torch.arange(tokens.size(1), device=tokens.device)
         x = self.tokens(tokens) + self.positions(places)
-        return self.attention(x, x, x)
+        mixed = self.attention(x, x, x)
+        return torch.stack([read_out(mixed) for read_out in self.read_outs], dim=2)
 
 
 def draw(batch: int, generator: torch.Generator, device: torch.device | str = "cpu") -> Tensor:
@@ -99,7 +95,8 @@ def read_again(model: Lookups, reader: nn.Module, *, seed: int, steps: int = 600
 
     def read(tokens: Tensor) -> Tensor:
         with torch.no_grad():
-            mixed = model.mix(tokens)
+            x = model.tokens(tokens) + model.positions(torch.arange(LENGTH, device=device))
+            mixed = model.attention(x, x, x)
         return reader(mixed).unflatten(-1, (len(LOOK_BACK), VOCAB))
 
     def loss() -> Tensor:

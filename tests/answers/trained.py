@@ -152,6 +152,7 @@ WRONG = [
         ("scores_kept", [f"{ATTN} -> self.attn = (q @ k.transpose(-2, -1)).detach()"]),
         ("not_trained", ["        optimiser.step() ->         pass", "range(400) -> range(20)"]),
         ("not_trained", [f"    {BUILD} ->     pass", "    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2) ->     optimiser = torch.optim.Adam(model.attention.parameters(), lr=1e-5); model.attention = MyAttention(32, 2)", "range(400) -> range(20)"]),
+        ("got_stuck", ["loss = F.cross_entropy(model(tokens).flatten(0, 2), lookups.targets(tokens).flatten()) -> loss = F.cross_entropy(model(tokens)[:, :, 0].flatten(0, 1), lookups.targets(tokens)[..., 0].flatten())"]),
         ("stopped_early", ["range(400) -> range(22)"]),
         ("no_diagonals", [f"{ATTN} -> self.attn = weights.detach().flip(-1)"]),
         ("not_a_model", ["    return model -> return loss.item()".replace("return loss", "    return loss")]),

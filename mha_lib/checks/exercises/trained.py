@@ -425,7 +425,7 @@ two_diagonals = TrainedModel(
         Mistake("not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO),
         Mistake("scores_kept", "What stands in .attn are no weights: its rows do not sum to 1.", _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3))),
         Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, and does it take steps?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
-        Mistake("got_stuck", "One question is answered and the other is not: this run got stuck. Another seed begins elsewhere.", _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6), read=read.TWO),
+        Mistake("got_stuck", "One question is answered and the other is not. Either the loss asks for one alone, or this run got stuck, and another seed begins elsewhere.", _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6), read=read.TWO),
         Mistake("stopped_early", "The training has begun to work, and stopped too early.", _if(lambda t: min(t.shares) < 0.97), read=read.TWO),
         Mistake("no_diagonals", "Both questions are answered, but the heads do not look at one place each: train on until the loss is near 0.", _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9)),
     ],
