@@ -179,6 +179,8 @@ def _what_met(frame, line: str) -> str:
             words.append(f"{name} {tuple(thing.shape)}")
         elif isinstance(thing, nn.Linear):
             words.append(f"{name} takes {thing.in_features} features, gives {thing.out_features}")
+        elif isinstance(thing, nn.Module) and "." not in name and name != "self":
+            words.append(f"{name} is a module, {type(thing).__name__}")
         elif isinstance(thing, (int, float, bool)) or thing is None and name in frame.f_locals:
             words.append(f"{name} = {thing}")
     return ", ".join(dict.fromkeys(words))

@@ -23,7 +23,7 @@ def relation(trials: list[Trial]) -> Relation | None:
     pairs = [(t.seen.parts[part].detach(), t.want.parts[part].detach()) for t in wrong]
     if isinstance(firsts[0].got, torch.dtype):
         return "wrong_dtype", f"The numbers of the {part} may be right, but {_they(part)} stored as {firsts[0].got}, not as {firsts[0].want}."
-    for look in (_input_returned, _reshaped, _times, _rounded, _moved, _in_places):
+    for look in (_constant, _input_returned, _reshaped, _rounded, _times, _moved, _in_places):
         found = look(part, pairs, wrong)
         if found is not None:
             return found
@@ -32,6 +32,13 @@ def relation(trials: list[Trial]) -> Relation | None:
 
 def _they(part: str) -> str:
     return "they are" if are(part) == "are" else "it is"
+
+
+def _constant(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
+    if any(g.numel() < 2 or g.isnan().any() or float(g.double().min()) != float(g.double().max()) for g, _ in pairs):
+        return None
+    value = {0.0: "False", 1.0: "True"}.get(float(pairs[0][0].flatten()[0])) if part == "mask" else None
+    return "all_alike", f"Your {part} {'hold' if are(part) == 'are' else 'holds'} the same everywhere: {value or apart(float(pairs[0][0].flatten()[0]))[0]}."
 
 
 def _input_returned(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
@@ -78,6 +85,8 @@ def _times(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     if None not in factors:
         if all(abs(f + 1) < 1e-4 for f in factors):
             return "negated", f"The {part} {are(part)} exactly the negative of what is expected."
+        if abs(factors[0] - 1) < 1e-3 or pairs[0][0].numel() == 1:
+            return None
         if max(factors) - min(factors) < 1e-3 * abs(factors[0]):
             return "constant_multiple", f"The {part} {are(part)} what is expected times {apart(factors[0])[0]}, everywhere."
         some = listed([apart(f)[0] for f in factors[:3]])
@@ -113,6 +122,8 @@ def _moved(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
         orders = [_order(g, w, axis) for g, w in pairs]
         if None not in orders:
             where = axis_words(part, axis, axes)
+            if any(_has_twins(w, axis) for _, w in pairs):
+                continue
             if all(len(set(order)) == 1 for order in orders):
                 return "one_for_all", f"Along {where} all entries are alike: each is what belongs to number {orders[0][0]}."
             if all(len(set(order)) == len(order) for order in orders):
@@ -135,10 +146,16 @@ def _order(g: Tensor, w: Tensor, axis: int) -> list[int] | None:
     return found
 
 
+def _has_twins(w: Tensor, axis: int) -> bool:
+    """Say whether two entries along an axis are alike, so that nobody can tell which is which."""
+    entries = w.unbind(axis)
+    return any(close(a, b, 1e-5) for a, b in itertools.combinations(entries, 2))
+
+
 def _in_places(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     """Say where the result is wrong, if it is right elsewhere."""
     g, w = pairs[0]
-    if g.shape != w.shape or g.dim() < 1:
+    if g.shape != w.shape or g.dim() < 1 or g.isnan().any():
         return None
     off = (g.double() - w.double()).abs().nan_to_num(nan=1.0, posinf=1.0) > 1e-5 * (1 + w.double().abs().nan_to_num(posinf=0.0, neginf=0.0))
     if off.all() or not off.any():
@@ -155,8 +172,10 @@ def _in_places(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
         touched = off.any(dim=tuple(rest)) if rest else off
         indices = touched.nonzero().flatten().tolist()
         if len(indices) < off.size(axis):
-            where, numbers = axis_words(part, axis, off.dim()), listed([str(i) for i in indices])
-            return "wrong_in_places", f"Your {part} {are(part)} right except at {numbers} along {where}: {count} of {off.numel()} cells differ."
+            fine = [i for i in range(off.size(axis)) if i not in indices]
+            where, few = axis_words(part, axis, off.dim()), min(indices, fine, key=len)
+            numbers, how = listed([str(i) for i in few]), "except" if few is indices else "only"
+            return "wrong_in_places", f"Your {part} {are(part)} right {how} at {numbers} along {where}: {count} of {off.numel()} cells differ."
     if count <= off.numel() // 2:
         return "wrong_in_places", f"Your {part} {are(part)} right in most places: {count} of {off.numel()} cells differ."
     return None

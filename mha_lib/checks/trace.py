@@ -90,25 +90,26 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     right = [i for i, name in enumerate(names[:given_back]) if name is not None and name[1]]
     reached = {names[i][0] for i in right}
     start = right[-1] + 1 if right else 0
-    off = next((i for i in range(start, len(values)) if names[i] is None and values[i].tensor.is_floating_point()), None)
-    if off is None:
+    least = min(step.numel() for step in way.values())
+    off = next((i for i in range(start, len(values)) if names[i] is None and _could_be_a_step(values[i].tensor, least)), None)
+    if off is None or (not right and values[off].name == RETURN):
         return None
     facts: dict[str, str] = {}
     for i in right[-4:]:
-        facts[_label(values[i])] = f"{_called(values[i])}{names[i][0]}, right"
+        facts[_label(values[i])] = f"{names[i][0]}, right"
     following = next((name for name in way if name not in reached and _after(name, reached, way)), None)
     facts[_label(values[off])] = (
-        f"{_called(values[off])}the first value that is no step of the way; {_how(values[off].tensor, following, way)}"
+        f"the first value that is no step of the way; {_how(values[off].tensor, following, way)}"
     )
     return facts
 
 
+def _could_be_a_step(tensor: Tensor, least: int) -> bool:
+    return tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12)
+
+
 def _label(value: Value) -> str:
     return f"line {value.line}" + (f", {value.name}" if value.name else ", return")
-
-
-def _called(value: Value) -> str:
-    return ""
 
 
 def _after(name: str, reached: set[str], way: dict[str, Tensor]) -> bool:
@@ -198,4 +199,4 @@ def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
             return listed([counts.get(axis, f"it sums to 1 along axis {axis}") for axis in sums])
     if want is not None and want.shape != got.shape:
         return f"its shape is {shape}, where {following} {are(following)} {tuple(want.shape)}"
-    return f"here {following} could stand" if following else f"its shape is {shape}"
+    return f"the next step of the way would be {following}" if following else "there the result stood already"

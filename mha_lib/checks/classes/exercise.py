@@ -116,6 +116,9 @@ class ClassExercise(Exercise):
         held = [f"{name} {tuple(p.shape)}" for name, p in module.named_parameters()] if module is not None else []
         shown = {"seen on": ", ".join(f"{n} = {v}" for n, v in zip(self.build_with, config))}
         shown |= {"yours": listed(held) or "no parameters", "expected": f"weights of the sizes {listed(wanted)}"}
+        if not held:
+            says = "Your module registers no parameters: linears in a plain list or made in forward are invisible to an optimiser."
+            return self.failed("no_parameters", says, shown)
         return self.failed("linears_of_other_sizes", "Your class does not hold the linears that are asked for, in number or size.", shown)
 
     def _by_properties(self, trials: list[Trial], guard: Guard, answer: type, specimen: "ClassSpecimen", unread: bool) -> Result:

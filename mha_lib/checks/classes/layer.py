@@ -157,7 +157,7 @@ def _watch_dropout_modules(found: list[nn.Module]):
 
 
 def _drop_in_eval(specimen: ClassSpecimen) -> str:
-    """Say by what a layer drops in eval mode: "sdpa", "new", "function", or "" if it does not."""
+    """Say by what a layer is random in eval mode: "sdpa", "new", "function", "module", "drawn", or "" if it is not."""
     module = specimen.build(D_MODEL, HEADS, 0.5)
     if module is None:
         return ""
@@ -173,7 +173,9 @@ def _drop_in_eval(specimen: ClassSpecimen) -> str:
     if drops.by_sdpa:
         return "sdpa"
     own = {id(m) for m in module.modules()}
-    return "new" if any(id(m) not in own for m in called) else "function"
+    if any(id(m) not in own for m in called):
+        return "new"
+    return "module" if any(m.training for m in called) else "function" if drops.given else "drawn"
 
 
 def _eval_drop(word: str) -> Law:
@@ -181,7 +183,8 @@ def _eval_drop(word: str) -> Law:
     return Law(lambda specimen: shown if specimen.once(_drop_in_eval) == word else None)
 
 
-dropped_in_eval_by_sdpa, dropped_in_eval_by_new, dropped_in_eval = _eval_drop("sdpa"), _eval_drop("new"), _eval_drop("function")
+dropped_in_eval_by_sdpa, dropped_in_eval_by_new = _eval_drop("sdpa"), _eval_drop("new")
+dropped_in_eval, left_in_training, drawn_anew = _eval_drop("function"), _eval_drop("module"), _eval_drop("drawn")
 
 
 def _drop_in_training(specimen: ClassSpecimen) -> str:
@@ -235,6 +238,19 @@ never_dropped = _training_drop("never", "dropout = 0.5, in training mode, the sa
 dropped_once = _training_drop("once", "dropout = 0.5, after eval() and train() again")
 dropped_from_scores = _training_drop("scores", "dropout = 0.5, in training mode: what the dropout was given")
 dropped_elsewhere = _training_drop("wide", "dropout = 0.5, in training mode: what the dropout was given")
+
+
+def _twice(specimen: ClassSpecimen):
+    module = specimen.build(D_MODEL, HEADS)
+    names: dict[int, list[str]] = {}
+    for name, part in module.named_modules(remove_duplicate=False) if module is not None else ():
+        if isinstance(part, nn.Linear):
+            names.setdefault(id(part), []).append(name)
+    shared = next((n for n in names.values() if len(n) > 1), None)
+    return {"yours": f"{' and '.join(shared)} are one object"} if shared else None
+
+
+linear_twice = Law(_twice)
 
 
 def _without_dropout(specimen: ClassSpecimen):

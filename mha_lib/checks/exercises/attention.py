@@ -13,7 +13,7 @@ from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.inputs import normal
 from mha_lib.checks.mistakes.attention import ATTENTION
 from mha_lib.checks.mistakes.scaling import SCALING
-from mha_lib.checks.mistakes.signs import only_gradients_missing
+from mha_lib.checks.mistakes.signs import only_gradients_missing, rows_fall_short
 from mha_lib.checks.recipe import attention_with, on, single_head_with, times
 
 # Sizes that differ pairwise: no axis can stand in for another.
@@ -161,7 +161,7 @@ softmax_rows = Exercise(
     signature="scores",
     expects="one tensor of the shape of the scores (..., T_q, T_k), in which every row sums to 1.",
     reference=_softmax_rows,
-    way=lambda scores: {"the scores": scores, "the weights": _softmax_rows(scores)},
+    way=lambda scores: {"the weights": _softmax_rows(scores)},
     parts=one_tensor("weights"),
     read=read.SOFTMAX,
     probes=[
@@ -218,6 +218,11 @@ softmax_rows = Exercise(
             "softmax_base_two",
             "You raise the wrong base to the scores: the softmax uses e.",
             lambda s: (2**s) / (2**s).sum(-1, keepdim=True),
+            lambda s: (10**s) / (10**s).sum(-1, keepdim=True),
+        ),
+        Mistake(
+            "softmax_squares",
+            "You square the scores where the exponential belongs: a score of -2 would weigh as much as one of 2.",
             lambda s: s**2 / (s**2).sum(-1, keepdim=True),
         ),
         Mistake(
@@ -245,6 +250,7 @@ softmax_rows = Exercise(
             "softmax_epsilon",
             "Something is added to your denominator: the proportions are right, but every row sums to less than 1.",
             lambda s: s.exp() / (1 + s.exp().sum(-1, keepdim=True)),
+            Sign(rows_fall_short),
         ),
         Mistake(
             "softmax_detached",

@@ -120,7 +120,7 @@ merge_heads = Exercise(
     signature="x",
     expects="one tensor (B, T, h * d_k): for every token the features of head 0, then of head 1, and so on.",
     reference=reference_merge,
-    parts=one_tensor("merged"),
+    parts=one_tensor("merged heads"),
     read=read.BACK,
     probes=[
         _cells("4 heads of 2 features, 3 tokens", 2, 4, 3, 2),

@@ -187,16 +187,17 @@ multi_head_attention = ClassExercise(
             "mha_shared_linear",
             "Your linears are one and the same object: they share their weights.",
             layer.shared_linear,
+            layer.linear_twice,
             read=read.CLONES,
         ),
         Mistake(
             "mha_batch_size_stored",
-            "Your layer knows one batch size only. Read it from the input, every time.",
+            "Your layer works for one batch size only. Read it from the input, every time.",
             layer.one_batch_size,
         ),
         Mistake(
             "mha_fixed_context_buffer",
-            "Your layer knows one length of sentence only: something of a fixed size meets the scores.",
+            "Your layer works for some lengths of sentence only: a size in it is fixed.",
             layer.one_length,
         ),
         Mistake(
@@ -221,6 +222,17 @@ multi_head_attention = ClassExercise(
             "In eval mode your dropout is still on: the function is not told whether training is on.",
             layer.dropped_in_eval,
             read=read.DROP,
+        ),
+        Mistake(
+            "mha_left_in_training",
+            "In eval mode your dropout is still on: something in forward switches it back to training mode.",
+            layer.left_in_training,
+            read=read.DROP,
+        ),
+        Mistake(
+            "mha_drawn_anew",
+            "In eval mode two passes differ: something is drawn anew in every call, be it weights or a dropout by hand.",
+            layer.drawn_anew,
         ),
         Mistake(
             "mha_no_dropout_argument",
@@ -448,7 +460,7 @@ bug_layer = BugHunt(
     lucky=(
         Lucky(
             "hidden_by_self_attention",
-            "Key and value are the same here. Wherever one is taken for the other, nobody sees it.",
+            "Key and value are the same here, or nearly. Wherever one is taken for the other, nobody sees it.",
             lambda query, key, value: key.shape == value.shape and bool(torch.allclose(key, value)),
         ),
     ),

@@ -31,6 +31,27 @@ def _measured(d_k: int) -> float:
     return math.sqrt(d_k)
 
 
+def _ratios(trials) -> list[tuple[int, float]]:
+    return [(t.probe.args[0], float(t.seen.parts["spread"])) for t in trials if "spread" in t.seen.parts]
+
+
+def _is_mean_of_absolute_values(trials) -> bool:
+    """For many features the mean of absolute values is 0.80 of the deviation, for one it is 0.64."""
+    found = [(d, spread / math.sqrt(d)) for d, spread in _ratios(trials)]
+    return len(found) > 2 and all((0.75 if d > 8 else 0.6) < ratio < 0.85 for d, ratio in found)
+
+
+def _is_other_power(trials) -> bool:
+    """The logarithms of the numbers lie on a line over those of d_k, through 1 at d_k = 1, of another slope."""
+    slopes = [math.log(spread) / math.log(d) for d, spread in _ratios(trials) if d > 1 and spread > 0]
+    return len(slopes) > 2 and max(slopes) - min(slopes) < 0.02 and abs(slopes[0] - 0.5) > 0.05
+
+
+def _all_alike(trials) -> bool:
+    numbers = [float(t.seen.parts["spread"]) for t in trials if "spread" in t.seen.parts]
+    return len(numbers) > 1 and max(numbers) == min(numbers)
+
+
 score_std = Exercise(
     "score_std",
     signature="d_k",
@@ -58,6 +79,12 @@ score_std = Exercise(
             "std_of_absolute_values",
             "That is the mean of the absolute values. The spread asked for is the standard deviation, which is larger.",
             lambda d: math.sqrt(2 * d / math.pi),
+            Sign(_is_mean_of_absolute_values),
+        ),
+        Mistake(
+            "std_other_power",
+            "Your spread grows like another power of d_k. It grows like its square root.",
+            Sign(_is_other_power),
         ),
         Mistake(
             "std_counts_one_too_few",
@@ -71,11 +98,6 @@ score_std = Exercise(
         ),
     ],
 )
-
-
-def _all_alike(trials) -> bool:
-    numbers = [float(t.seen.parts["spread"]) for t in trials if "spread" in t.seen.parts]
-    return len(numbers) > 1 and max(numbers) == min(numbers)
 
 
 scaling = Exercise(
@@ -103,7 +125,7 @@ stable_softmax = Exercise(
     signature="scores",
     expects="one tensor of the shape of the scores, in which every row sums to 1, however large the scores.",
     reference=lambda scores: scores.softmax(-1),
-    way=lambda scores: {"the scores": scores, "the weights": scores.softmax(-1)},
+    way=lambda scores: {"the weights": scores.softmax(-1)},
     parts=one_tensor("weights"),
     read=read.STABLE,
     probes=[
@@ -123,7 +145,14 @@ stable_softmax = Exercise(
             lambda s: _hand(s, 0.0),
             lambda s: _hand(s, s.mean(-1, keepdim=True)),
             lambda s: _hand(s, s.amin(-1, keepdim=True)),
+            lambda s: (s - s.exp().sum(-1, keepdim=True).log()).exp(),
             lambda s: _hand(s, s.median(-1, keepdim=True).values),
+        ),
+        Mistake(
+            "softmax_more_than_max",
+            "What you take off can be larger than the row's own maximum: in a row far below it every exponential is 0, and 0/0 is NaN.",
+            lambda s: _hand(s, s.abs().amax(-1, keepdim=True)),
+            lambda s: _hand(s, s.amax(-1, keepdim=True).clamp_min(0.0)),
         ),
         Mistake(
             "softmax_overflows_later",
@@ -234,7 +263,7 @@ bug_scaling = BugHunt(
         ),
         Lucky(
             "hidden_by_equal_scores",
-            "Here all keys get the same score, and a softmax of equal numbers is flat at any scale.",
+            "Here all keys get nearly the same score, and a softmax of equal numbers is flat at any scale.",
             lambda query, key, value: (
                 float((s := query @ key.transpose(-2, -1)).max(-1).values.sub(s.min(-1).values).max()) < 1e-3
             ),

@@ -150,6 +150,28 @@ ATTENTION = (
         read=read.DOT,
     ),
     Mistake(
+        "att_distance",
+        "You compare by distance. A score is a dot product: large where two vectors point the same way.",
+        attention_with(dot=lambda q, k, v: -torch.cdist(q, k)),
+        attention_with(dot=lambda q, k, v: -torch.cdist(q, k), scale=times(lambda q, k, v: 1.0)),
+        attention_with(dot=lambda q, k, v: torch.cdist(q, k)),
+        attention_with(dot=lambda q, k, v: -(torch.cdist(q, k) ** 2)),
+        read=read.DOT,
+    ),
+    Mistake(
+        "att_always_causal",
+        "You block the future: no query sees a later key. No mask is asked for here.",
+        attention_with(normalise=lambda s: s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf).softmax(-1)),
+        read=read.AVERAGE,
+    ),
+    Mistake(
+        "att_normed_output",
+        "Your output is normalised after the mixture. The weighted average is the result, as it is.",
+        attention_with(mix=lambda w, v, k, q: F.layer_norm(w @ v, v.shape[-1:])),
+        attention_with(mix=lambda w, v, k, q: F.normalize(w @ v, dim=-1)),
+        read=read.AVERAGE,
+    ),
+    Mistake(
         "att_cosine",
         "You compare directions alone: query or key is divided by its length, which no score here asks for.",
         *(
