@@ -74,3 +74,12 @@ FOUR = Heading(6, "One list of four")
 STEPS = Heading(6, "A method for each step")
 KEY = Heading(6, "The key bias does nothing")
 DIFFERS = Heading(6, "What differs")
+# Chapter 7
+COUNT = Heading(7, "Count the multiplications")
+TABLE = Heading(7, "The table of weights")
+BUILDS = Heading(7, "When it builds one after all")
+# Chapter 8
+LOOKS = Heading(8, "What do the heads look at?")
+OFF = Heading(8, "Switch a head off")
+TASK = Heading(8, "A task with two questions")
+TWO = Heading(8, "One head, two, four")
