@@ -33,11 +33,17 @@ LUCKY = [
     ("bug_layer", lambda: (random(1, 3, 4), *[random(1, 3, 4, seed=1)] * 2), "hidden_by_self_attention"),
     ("bug_scaling", lambda: None, "not_an_input"),
     ("bug_scaling", lambda: three(3, 7, 4)[:2], "not_an_input"),
-    ("bug_scaling", lambda: (1, 2, 3), "input_does_not_fit"),
+    ("bug_scaling", lambda: (1, 2, 3), "not_a_tensor"),
     ("bug_scaling", lambda: (random(1, 3, 5), *three(3, 7, 4)[1:]), "input_does_not_fit"),
     ("bug_layer", lambda: (random(1, 3, 5),) * 3, "input_does_not_fit"),
     ("bug_splitting", lambda: (random(1, 3, 4), 3), "input_does_not_fit"),
-    ("bug_scaling", lambda: 1 / 0, "raised"),
+    ("bug_scaling", lambda: 1 / 0, "division_by_zero"),
+    ("bug_masking", lambda: (*three(3, 3, 4), None), "not_a_tensor"),
+    ("bug_masking", lambda: (*three(3, 3, 4), causal_mask(3).long()), "mask_not_bool"),
+    ("bug_masking", lambda: (*three(3, 3, 4), EMPTY), "shows_an_empty_row"),
+    ("bug_splitting", lambda: (random(1, 4, 3).transpose(1, 2), 2), "raises_instead"),
+    ("bug_splitting", lambda: (random(2, 5, 12), 2.0), "not_a_count"),
+    ("bug_scaling", lambda: [x / 0 for x in three(3, 7, 4)], "not_finite_floats"),
 ]
 
 SHOWING = [

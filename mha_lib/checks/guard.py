@@ -1,11 +1,13 @@
-"""Running a learner's code: cut off in time, silent, and with the global state put back."""
+"""Running a learner's code: cut off in time, its prints kept, and the global state put back."""
 
 import contextlib
 import ctypes
 import io
+import linecache
 import random
 import signal
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -16,7 +18,12 @@ from types import FrameType
 
 import torch
 
-TIME_LIMIT = 4.0  # seconds that a learner's code has for all the inputs of one check together
+TIME_LIMIT = 4.0  # seconds of processor time that a learner's code has for all the inputs of one check together
+WAITING = 12.0  # seconds after which code that only waits is stopped
+PRINTED = 1500  # characters of what a learner prints that are kept
+
+_one_at_a_time = threading.RLock()  # the state that is put back belongs to the whole process
+_STDLIB = sysconfig.get_paths()["stdlib"]
 
 
 class TimeUp(BaseException):
@@ -25,25 +32,30 @@ class TimeUp(BaseException):
 
 @dataclass
 class Call:
-    """What came of one call: a value, or the exception that ended it."""
+    """What came of one call: a value, or the exception that ended it; and what it printed."""
 
     value: object = None
     error: BaseException | None = None
+    printed: str = ""
 
 
 class Guard:
     """Calls functions of a learner; a context manager that puts the global state back."""
 
+    printed = ""
+
     def __enter__(self) -> "Guard":
+        _one_at_a_time.acquire()
         self._left = TIME_LIMIT
         self._stack = contextlib.ExitStack()
+        self._stack.callback(_one_at_a_time.release)
         devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
         self._stack.enter_context(torch.random.fork_rng(devices=list(devices)))
         self._stack.callback(random.setstate, random.getstate())
         if "numpy" in sys.modules:
             numpy_random = sys.modules["numpy"].random
             self._stack.callback(numpy_random.set_state, numpy_random.get_state())
-        self._stack.enter_context(_defaults())
+        self._stack.enter_context(plain_modes())
         return self
 
     def __exit__(self, *exception) -> None:
@@ -52,19 +64,40 @@ class Guard:
     def call(self, function: Callable, *args, **kwargs) -> Call:
         """Call a function; every exception but KeyboardInterrupt is returned, not raised."""
         seed()
-        with _defaults(), _silence(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            start = time.monotonic()
-            try:
-                with _alarm(self._left):
-                    return Call(value=function(*args, **kwargs))
-            except KeyboardInterrupt:
-                raise
-            except BaseException as error:
-                return Call(error=error)
-            finally:
-                # Only the learner's own seconds count, not those of the comparison, on however slow a machine.
-                self._left -= time.monotonic() - start
+        call, out = Call(), _Short()
+        with plain_modes(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                start = time.process_time()
+                try:
+                    with _alarm(self._left):
+                        call.value = function(*args, **kwargs)
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:
+                    call.error = error
+                finally:
+                    # Only the learner's own seconds count, not those of the comparison or of other programs.
+                    self._left -= time.process_time() - start
+        call.printed = out.getvalue()
+        self.printed = self.printed or call.printed
+        return call
+
+
+class _Short(io.StringIO):
+    """Keeps the first characters that are written, and counts the rest."""
+
+    dropped = 0
+
+    def write(self, text: str) -> int:
+        room = max(PRINTED - self.tell(), 0)
+        super().write(text[:room])
+        self.dropped += len(text) - min(room, len(text))
+        return len(text)
+
+    def getvalue(self) -> str:
+        kept = super().getvalue().rstrip("\n")
+        return f"{kept} … and {self.dropped} more characters" if self.dropped else kept
 
 
 def seed() -> None:
@@ -77,63 +110,68 @@ def seed() -> None:
         torch.cuda.manual_seed_all(0)
 
 
-def where(error: BaseException) -> str:
-    """Return the learner's own line that raised, or ""."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.line and not _is_library(frame.filename)
-    ]
-    return f"{frames[-1].line}   (line {frames[-1].lineno} of your cell)" if frames else ""
+def own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
+    """Return the frames of the learner's own code in an exception's traceback, each with its line."""
+    return [(f, n) for f, n in traceback.walk_tb(error.__traceback__) if not is_library(f.f_code.co_filename)]
 
 
-def from_library(error: BaseException) -> bool:
-    """Say whether an exception was raised by a library rather than by a learner's own line."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and _is_library(frames[-1].filename)
+def line_of(frame: FrameType, number: int) -> str:
+    """Return the text of a line of the learner's code, or ""."""
+    return linecache.getline(frame.f_code.co_filename, number).strip()
 
 
-def _is_library(filename: str) -> bool:
-    return "site-packages" in filename or "dist-packages" in filename or "mha_lib" in filename
+def is_library(filename: str) -> bool:
+    """Say whether a file belongs to Python, to a package or to the course, and not to the learner."""
+    if any(part in filename for part in ("site-packages", "dist-packages", "mha_lib", "<frozen", "<__array_function__")):
+        return True
+    return filename.startswith(_STDLIB)
 
 
 @contextlib.contextmanager
-def _defaults():
-    """Set the defaults that a check relies on, and put back what was set before."""
+def plain_modes():
+    """Set aside every mode that changes what code computes, and put back what was set before."""
     dtype, device = torch.get_default_dtype(), torch.get_default_device()
     threads, anomaly = torch.get_num_threads(), torch.is_anomaly_enabled()
     torch.set_default_dtype(torch.float32)
-    if device.type != "cpu":
-        torch.set_default_device(None)
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
+    with contextlib.ExitStack() as stack:
+        stack.callback(_put_back_device, device)
+        if device.type != "cpu":
+            stack.enter_context(torch.device("cpu"))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        try:
             yield
-    finally:
-        torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
-            torch.set_default_device(None if device.type == "cpu" else device)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        if torch.is_anomaly_enabled() != anomaly:
-            torch.autograd.set_detect_anomaly(anomaly)
+        finally:
+            torch.set_default_dtype(dtype)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+            if torch.is_anomaly_enabled() != anomaly:
+                torch.autograd.set_detect_anomaly(anomaly)
 
 
-@contextlib.contextmanager
-def _silence():
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        yield
+def _put_back_device(device: torch.device) -> None:
+    if torch.get_default_device() != device:
+        torch.set_default_device(None if device.type == "cpu" else device)
 
 
 @contextlib.contextmanager
 def _alarm(seconds: float):
-    """Raise TimeUp in the code within after some seconds."""
-    seconds = max(seconds, 0.05)
+    """Raise TimeUp in the code within after some seconds of processor time, or when it only waits."""
+    seconds, began, start = max(seconds, 0.05), time.process_time(), time.monotonic()
+
+    def is_over() -> bool:
+        used, passed = time.process_time() - began, time.monotonic() - start
+        return used > seconds or (passed > WAITING and used < 0.05 * passed)
+
     if hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread():
         rung = False
 
         def ring(signum, frame):
             nonlocal rung
-            if _is_ours(frame):
+            if _is_ours(frame) or not is_over():
                 return
             if rung:
                 _strike_again(frame)
@@ -141,7 +179,7 @@ def _alarm(seconds: float):
             raise TimeUp
 
         previous, trace = signal.signal(signal.SIGALRM, ring), sys.gettrace()
-        signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)  # rings on, because code may catch everything
+        signal.setitimer(signal.ITIMER_REAL, min(seconds, 0.1), 0.1)  # rings on, because code may catch everything
         try:
             yield
         finally:
@@ -149,16 +187,19 @@ def _alarm(seconds: float):
             sys.settrace(trace)
             signal.signal(signal.SIGALRM, previous)
     else:
-        ident = ctypes.c_ulong(threading.get_ident())
-        timer = threading.Timer(
-            seconds, ctypes.pythonapi.PyThreadState_SetAsyncExc, (ident, ctypes.py_object(TimeUp))
-        )
-        timer.daemon = True
-        timer.start()
+        done, ident = threading.Event(), ctypes.c_ulong(threading.get_ident())
+
+        def watch():
+            while not done.wait(0.1):
+                if is_over() and not done.is_set():
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(TimeUp))
+                    return
+
+        threading.Thread(target=watch, daemon=True).start()
         try:
             yield
         finally:
-            timer.cancel()
+            done.set()
 
 
 def _is_ours(frame: FrameType) -> bool:

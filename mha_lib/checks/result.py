@@ -25,6 +25,7 @@ class Result:
         message: what happened, in one or two sentences.
         facts: label and text of what was seen: the input, yours, expected.
         read: where to read again, or "".
+        printed: what the learner's code printed on the first input on which it did.
     """
 
     name: str
@@ -33,14 +34,16 @@ class Result:
     misconception: str | None = None
     facts: dict[str, str] = field(default_factory=dict)
     read: str = ""
+    printed: str = ""
     _shown_in: object = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         lines = [f"{self.name}   {_HEADLINES[self.status]}", "", _indent(self.message)]
-        if self.facts:
-            width = max(map(len, self.facts)) + 2
+        facts = self._all_facts()
+        if facts:
+            width = max(map(len, facts)) + 2
             lines.append("")
-            for label, text in self.facts.items():
+            for label, text in facts.items():
                 first, *rest = text.split("\n")
                 lines.append(f"  {label:<{width}}{first}")
                 lines.extend(" " * (width + 2) + more for more in rest)
@@ -54,20 +57,27 @@ class Result:
         facts = "".join(
             f'<dt style="font-weight:600;white-space:nowrap;float:none;width:auto">{escape(label)}</dt>'
             f'<dd style="margin:0;white-space:pre-wrap;font-family:monospace">{escape(text)}</dd>'
-            for label, text in self.facts.items()
+            for label, text in self._all_facts().items()
         )
         if facts:
             facts = (
                 '<dl style="display:grid;grid-template-columns:max-content 1fr;'
                 f'gap:2px 16px;margin:8px 0 0 0">{facts}</dl>'
             )
-        read = f'<p style="margin:8px 0 0 0">read again: {escape(self.read)}</p>' if self.read else ""
+        read = ""
+        if self.read:
+            link = getattr(self.read, "link", None)
+            text = f'<a href="{escape(link)}">{escape(self.read)}</a>' if link else escape(self.read)
+            read = f'<p style="margin:8px 0 0 0">read again: {text}</p>'
         return (
             f'<div role="status" style="border-left:6px solid {_EDGES[self.status]};'
             'padding:4px 12px;margin:4px 0;max-width:52em;line-height:1.45">'
             f"<strong>{_SYMBOLS[self.status]} {escape(self.name)}: {_HEADLINES[self.status]}</strong>"
             f'<p style="margin:6px 0 0 0">{escape(self.message)}</p>{facts}{read}</div>'
         )
+
+    def _all_facts(self) -> dict[str, str]:
+        return self.facts | ({"you printed": self.printed} if self.printed else {})
 
     def show(self) -> None:
         """Display the result now where a notebook runs, so that it shows from any line of a cell."""

@@ -298,7 +298,7 @@ WRONG += (
             ("std_log", "math.log2(d_k)"),
             ("std_fixed", "8"),
             ("std_of_sums", "(torch.randn(20000, d_k) + torch.randn(20000, d_k)).sum(-1).std()"),
-            ("raised", "torch.sqrt(d_k)"),
+            ("tensor_function_on_number", "torch.sqrt(d_k)"),
             ("wrong_type", "'root of d_k'"),
         ]
     ]

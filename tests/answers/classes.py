@@ -142,7 +142,7 @@ _WRONG_LAYERS = [
     ("mha_dropout_created_in_forward", [f"{WEIGHTS} -> weights = nn.Dropout(self.dropout.p)(scores.softmax(-1))"]),
     ("mha_sdpa_dropout_in_eval", [f"{MIX} -> mixed = F.scaled_dot_product_attention(q, k, v, None if mask is None else mask.bool(), self.dropout.p)"]),
     ("mha_indivisible_accepted", [f"{ASSERT} -> pass", f"{LINEARS} -> w = num_heads * self.d_k; self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, w) for _ in range(3)); self.w_o = nn.Linear(w, d_model)"]),
-    ("raised", [f"{CUT} -> q, k, v = self.cut(q), self.split(k), self.split(v)"]),
+    ("no_such_attribute", [f"{CUT} -> q, k, v = self.cut(q), self.split(k), self.split(v)"]),
     ("returned_none", [f"{GIVE} -> self.w_o(self.merge(mixed))"]),
 ]
 
@@ -150,17 +150,17 @@ WRONG = (
     [
         Answer("single_head", "SingleHeadAttention", edit(HEAD, *changes), id)
         for id, changes in [
-            ("head_scale_missing", [f"{H_SCORES} -> scores = q @ k.mT"]),
+            ("scale_missing", [f"{H_SCORES} -> scores = q @ k.mT"]),
             ("head_scale_by_d_model", [f"{H_SCORES} -> scores = q @ k.mT / query.size(-1) ** 0.5"]),
-            ("head_scale_other", [f"{H_SCORES} -> scores = q @ k.mT / q.size(-1)"]),
+            ("scale_without_sqrt", [f"{H_SCORES} -> scores = q @ k.mT / q.size(-1)"]),
             ("head_one_projection_for_all", ["self.w_v(value) -> self.w_k(value)"]),
             ("head_one_projection_for_all", [f"{PROJECT} -> q, k, v = self.w_q(query), self.w_q(key), self.w_q(value)"]),
             ("head_projections_swapped", [f"{PROJECT} -> q, k, v = self.w_q(query), self.w_v(key), self.w_k(value)"]),
             ("head_not_projected", [f"{PROJECT} -> q, k, v = self.w_q(query), self.w_k(key), value"]),
             ("head_wrong_input", ["self.w_v(value) -> self.w_v(key)"]),
             ("head_wrong_input", ["self.w_k(key) -> self.w_k(query)"]),
-            ("head_softmax_over_queries", ["scores.softmax(-1) -> scores.softmax(-2)"]),
-            ("head_return_order", [f"{H_GIVE} -> return weights, weights @ v"]),
+            ("att_softmax_over_queries", ["scores.softmax(-1) -> scores.softmax(-2)"]),
+            ("att_return_order", [f"{H_GIVE} -> return weights, weights @ v"]),
             ("not_a_pair", [f"{H_GIVE} -> return weights @ v"]),
         ]
     ]

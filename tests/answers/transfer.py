@@ -55,10 +55,10 @@ WRONG = [
         ("par_out_proj_forgotten", [f"{OUT_WEIGHT} -> pass"]),
         ("par_bias_forgotten", ["linear.bias.copy_(bias) -> pass", f"{OUT_BIAS} -> pass"]),
         ("par_bias_forgotten", ["linear.bias.copy_(bias) -> pass"]),
-        ("par_weight_transposed", ["linear.weight.copy_(weight) -> linear.weight.copy_(weight.T)", f"{OUT_WEIGHT} -> mine.w_o.weight.copy_(torch_mha.out_proj.weight.T)"]),
-        ("par_nothing_copied", [f"{OUT_WEIGHT} -> pass", f"{OUT_BIAS} -> pass", "linear.weight.copy_(weight) -> pass", "linear.bias.copy_(bias) -> pass"]),
-        ("par_one_part_for_all", [f"{CHUNKS} -> weights, biases = [torch_mha.in_proj_weight[:12]] * 3, [torch_mha.in_proj_bias[:12]] * 3"]),
-        ("par_grad_mode", ["with torch.no_grad(): -> if True:"]),
+        ("copy_transposed", ["linear.weight.copy_(weight) -> linear.weight.copy_(weight.T)", f"{OUT_WEIGHT} -> mine.w_o.weight.copy_(torch_mha.out_proj.weight.T)"]),
+        ("copy_nothing", [f"{OUT_WEIGHT} -> pass", f"{OUT_BIAS} -> pass", "linear.weight.copy_(weight) -> pass", "linear.bias.copy_(bias) -> pass"]),
+        ("copy_one_for_all", [f"{CHUNKS} -> weights, biases = [torch_mha.in_proj_weight[:12]] * 3, [torch_mha.in_proj_bias[:12]] * 3"]),
+        ("copy_grad_mode", ["with torch.no_grad(): -> if True:"]),
     ]
 ]
 

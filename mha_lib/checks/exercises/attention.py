@@ -1,24 +1,20 @@
-"""The checks of chapter 1."""
+"""The checks of chapter 1: scores, softmax, attention and a head with projections."""
 
-import dataclasses
+import math
 
 import torch
+import torch.nn.functional as F
 
-from mha_lib.attention import attention as reference_attention
-from mha_lib.checks.attention_mistakes import (
-    ATTENTION_MISTAKES,
-    AVERAGE,
-    DOT,
-    SCALING_MISTAKES,
-    SOFTMAX,
-    STABLE,
-)
-from mha_lib.checks.engine import Exercise, Mistake, Probe, one_tensor, output_and_weights
+from mha_lib.checks import read
+from mha_lib.checks.case import ALWAYS, Law, Mistake, Probe, Sign
+from mha_lib.checks.classes.exercise import ClassExercise
+from mha_lib.checks.compare import one_tensor, output_and_weights
+from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.inputs import normal
-from mha_lib.checks.modules import ModuleExercise
-from mha_lib.checks.variants import attention_with, scaled
-
-PROJECT = "notebook 01, “Three projections”"
+from mha_lib.checks.mistakes.attention import ATTENTION
+from mha_lib.checks.mistakes.scaling import SCALING
+from mha_lib.checks.mistakes.signs import only_gradients_missing, rows_fall_short
+from mha_lib.checks.recipe import attention_with, on, single_head_with, times
 
 # Sizes that differ pairwise: no axis can stand in for another.
 THREE_AXES = (normal(2, 3, 4, seed=1), normal(2, 5, 4, seed=2), normal(2, 5, 6, seed=3))
@@ -37,6 +33,7 @@ ATTENTION_PROBES = (
     Probe("no batch axis", TWO_AXES),
     Probe("large scores", LARGE),
     Probe("rows of very different size", SPREAD),
+    Probe("one sentence of one query", (normal(1, 1, 4, seed=35), normal(1, 3, 4, seed=36), normal(1, 3, 6, seed=37))),
     Probe("gradients", THREE_AXES, gradient=True, tolerance=1e-4),
     Probe("heads, tokens and features alike", FOUR_SQUARE, judged=False),
 )
@@ -46,104 +43,105 @@ def _scores(query, key):
     return query @ key.transpose(-2, -1)
 
 
+def _scaled(query, key):
+    return _scores(query, key) / math.sqrt(query.size(-1))
+
+
 scores = Exercise(
     "scores",
     signature="query key",
     expects="one tensor (..., T_q, T_k): the dot product of every query with every key.",
     reference=_scores,
+    way=lambda query, key: {"the dot products": _scores(query, key)},
     parts=one_tensor("scores"),
-    read=DOT,
+    read=read.DOT,
     probes=[
         Probe("3 queries over 5 keys", THREE_AXES[:2]),
         Probe("a head axis in front", FOUR_AXES[:2]),
         Probe("as many tokens as features", SQUARE[:2]),
         Probe("no batch axis", TWO_AXES[:2]),
+        Probe("one sentence of one query", (normal(1, 1, 4, seed=35), normal(1, 3, 4, seed=36))),
         Probe("gradients", THREE_AXES[:2], gradient=True, tolerance=1e-4),
     ],
     mistakes=[
         Mistake(
             "scores_swapped",
             "The keys are your rows and the queries your columns: row i must hold what query i scores.",
-            DOT,
-            (lambda q, k: k @ q.transpose(-2, -1),),
+            lambda q, k: k @ q.transpose(-2, -1),
         ),
         Mistake(
             "scores_key_not_transposed",
             "You multiply query by key as they are: features meet tokens. Where the sizes happen to be equal, "
             "nothing complains.",
-            DOT,
-            (lambda q, k: q @ k,),
+            lambda q, k: q @ k,
         ),
         Mistake(
             "scores_transpose_counts_from_front",
             "Your transpose names its axes from the front. They are the last two only while there are three axes.",
-            DOT,
-            (
-                lambda q, k: q @ k.transpose(1, 2),
-                lambda q, k: q @ k.permute(0, 2, 1),
-                lambda q, k: torch.bmm(q, k.transpose(1, 2)),
-            ),
+            lambda q, k: q @ k.transpose(1, 2),
+            lambda q, k: q @ k.permute(0, 2, 1),
+            lambda q, k: torch.bmm(q, k.transpose(1, 2)),
         ),
         Mistake(
             "scores_transpose_all_axes",
             "Your transpose turns more than the last two axes around: .T and .t() see the batch too.",
-            DOT,
-            (
-                lambda q, k: q @ k.permute(*range(k.dim() - 1, -1, -1)),
-                lambda q, k: q @ k.transpose(0, 1),
-                lambda q, k: q @ k.t(),
-            ),
+            lambda q, k: q @ k.permute(*range(k.dim() - 1, -1, -1)),
+            lambda q, k: q @ k.transpose(0, 1),
+            lambda q, k: q @ k.t(),
         ),
         Mistake(
             "scores_key_reshaped",
             "You reshape the keys where they must be transposed: the shape is right, the numbers land elsewhere.",
-            DOT,
-            (lambda q, k: q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2)),),
+            lambda q, k: q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2)),
         ),
         Mistake(
             "scores_scaled",
             "You already divide by the root of the width. Here the plain dot products are asked for.",
-            DOT,
-            (lambda q, k: scaled(q, k, k), lambda q, k: q @ k.transpose(-2, -1) / q.size(-1)),
+            lambda q, k: _scaled(q, k),
+            lambda q, k: q @ k.transpose(-2, -1) / q.size(-1),
+        ),
+        Mistake(
+            "scores_distance",
+            "You measure distances. A score is a dot product: large where two vectors point the same way.",
+            lambda q, k: torch.cdist(q, k),
+            lambda q, k: -torch.cdist(q, k),
+            lambda q, k: -torch.cdist(q, k) ** 2,
+            lambda q, k: torch.cdist(q, k) ** 2,
         ),
         Mistake(
             "scores_elementwise",
             "You multiply cell by cell. A score sums over all features of one query and one key.",
-            DOT,
-            (lambda q, k: q * k, lambda q, k: (q * k).sum(-1)),
+            lambda q, k: q * k,
+            lambda q, k: (q * k).sum(-1),
         ),
         Mistake(
             "scores_softmax",
             "You already turned the scores into weights. Here the plain dot products are asked for.",
-            DOT,
-            (lambda q, k: _scores(q, k).softmax(-1), lambda q, k: scaled(q, k, k).softmax(-1)),
+            lambda q, k: _scores(q, k).softmax(-1),
+            lambda q, k: _scaled(q, k).softmax(-1),
         ),
         Mistake(
             "scores_one_input",
             "One of the two inputs takes no part: every query must meet every key.",
-            DOT,
-            (lambda q, k: _scores(q, q), lambda q, k: _scores(k, k)),
+            lambda q, k: _scores(q, q),
+            lambda q, k: _scores(k, k),
         ),
         Mistake(
             "scores_cosine",
             "You divide by the lengths of the vectors: that is the cosine. Here the plain dot products are asked for.",
-            DOT,
-            (
-                lambda q, k: torch.nn.functional.normalize(q, dim=-1)
-                @ torch.nn.functional.normalize(k, dim=-1).transpose(-2, -1),
+            lambda q, k: (
+                F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
             ),
         ),
         Mistake(
             "scores_summed_over_batch",
             "Your sum runs over the batch too: sentences are mixed with one another.",
-            DOT,
-            (lambda q, k: torch.einsum("...qd,...kd->qk", q, k),),
+            lambda q, k: torch.einsum("...qd,...kd->qk", q, k),
         ),
         Mistake(
             "scores_detached",
             "The numbers are right, but the gradient is cut off on the way: nothing in front of it could learn.",
-            DOT,
-            sign=lambda trials: _only_gradients_missing(trials),
+            Sign(only_gradients_missing),
         ),
     ],
 )
@@ -163,8 +161,9 @@ softmax_rows = Exercise(
     signature="scores",
     expects="one tensor of the shape of the scores (..., T_q, T_k), in which every row sums to 1.",
     reference=_softmax_rows,
+    way=lambda scores: {"the weights": _softmax_rows(scores)},
     parts=one_tensor("weights"),
-    read=SOFTMAX,
+    read=read.SOFTMAX,
     probes=[
         Probe("3 rows of 5", (normal(2, 3, 5, seed=21),)),
         Probe("a head axis in front", (normal(2, 3, 4, 6, seed=22),)),
@@ -176,159 +175,144 @@ softmax_rows = Exercise(
         Mistake(
             "softmax_over_queries",
             "Your columns sum to 1, not your rows: the queries share out each key.",
-            SOFTMAX,
-            (lambda s: s.softmax(-2),),
+            lambda s: s.softmax(-2),
         ),
         Mistake(
             "softmax_axis_counted_from_front",
             "Your axis is counted from the front: with another axis in front it is no longer that of the keys.",
-            SOFTMAX,
-            (lambda s: s.softmax(2), lambda s: s.softmax(1), lambda s: s.softmax(0)),
+            lambda s: s.softmax(2),
+            lambda s: s.softmax(1),
+            lambda s: s.softmax(0),
         ),
         Mistake(
             "softmax_whole_tensor",
             "All your numbers together sum to 1. Every row must sum to 1 by itself.",
-            SOFTMAX,
-            (lambda s: _by_hand(s), lambda s: _by_hand(s, -2, -1)),
+            lambda s: _by_hand(s),
+            lambda s: _by_hand(s, -2, -1),
         ),
         Mistake(
             "softmax_sum_without_keepdim",
             "The sums have lost their axis and line up with the columns: row i is divided by the sum of another row.",
-            SOFTMAX,
-            (lambda s: s.exp() / s.exp().sum(-1),),
+            lambda s: s.exp() / s.exp().sum(-1),
         ),
         Mistake(
             "softmax_without_exp",
             "You divide the scores by their sum. Scores may be negative: the exponential must come first.",
-            SOFTMAX,
-            (
-                lambda s: s / s.sum(-1, keepdim=True),
-                lambda s: s / s.abs().sum(-1, keepdim=True),
-                lambda s: s.relu() / s.relu().sum(-1, keepdim=True),
-            ),
+            lambda s: s / s.sum(-1, keepdim=True),
+            lambda s: s / s.abs().sum(-1, keepdim=True),
+            lambda s: s.relu() / s.relu().sum(-1, keepdim=True),
         ),
         Mistake(
             "softmax_not_normalised",
             "You take the exponentials and stop there: no row sums to 1.",
-            SOFTMAX,
-            (lambda s: s.exp(), lambda s: (s - s.amax(-1, keepdim=True)).exp()),
+            lambda s: s.exp(),
+            lambda s: (s - s.amax(-1, keepdim=True)).exp(),
         ),
         Mistake(
             "softmax_mean",
             "You divide by the mean of the row, not by its sum: every row sums to its length.",
-            SOFTMAX,
-            (lambda s: s.exp() / s.exp().mean(-1, keepdim=True),),
+            lambda s: s.exp() / s.exp().mean(-1, keepdim=True),
         ),
-        Mistake(
-            "softmax_log",
-            "You return the logarithms of the weights: all negative.",
-            SOFTMAX,
-            (lambda s: s.log_softmax(-1),),
-        ),
+        Mistake("softmax_log", "You return the logarithms of the weights: all negative.", lambda s: s.log_softmax(-1)),
         Mistake(
             "softmax_base_two",
             "You raise the wrong base to the scores: the softmax uses e.",
-            SOFTMAX,
-            (lambda s: (2**s) / (2**s).sum(-1, keepdim=True), lambda s: s**2 / (s**2).sum(-1, keepdim=True)),
+            lambda s: (2**s) / (2**s).sum(-1, keepdim=True),
+            lambda s: (10**s) / (10**s).sum(-1, keepdim=True),
+        ),
+        Mistake(
+            "softmax_squares",
+            "You square the scores where the exponential belongs: a score of -2 would weigh as much as one of 2.",
+            lambda s: s**2 / (s**2).sum(-1, keepdim=True),
         ),
         Mistake(
             "softmax_sigmoid",
             "A sigmoid squeezes each score alone; the weights of a row do not sum to 1.",
-            SOFTMAX,
-            (lambda s: s.sigmoid(),),
+            lambda s: s.sigmoid(),
         ),
         Mistake(
             "softmax_negated",
             "The sign is turned: your largest score gets the smallest weight.",
-            SOFTMAX,
-            (lambda s: (-s).softmax(-1),),
+            lambda s: (-s).softmax(-1),
         ),
         Mistake(
             "softmax_hard",
             "Only the largest score of a row gets a weight. A softmax gives every score its share.",
-            SOFTMAX,
-            (lambda s: torch.nn.functional.one_hot(s.argmax(-1), s.size(-1)).to(s.dtype),),
+            lambda s: F.one_hot(s.argmax(-1), s.size(-1)).to(s.dtype),
+        ),
+        Mistake(
+            "softmax_min_max",
+            "You stretch each row from 0 to 1 and divide by its sum. A softmax takes the exponential of every score.",
+            lambda s: (n := (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True))) / n.sum(-1, keepdim=True),
+            lambda s: (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True)),
         ),
         Mistake(
             "softmax_epsilon",
             "Something is added to your denominator: the proportions are right, but every row sums to less than 1.",
-            SOFTMAX,
-            (lambda s: s.exp() / (1 + s.exp().sum(-1, keepdim=True)),),
+            lambda s: s.exp() / (1 + s.exp().sum(-1, keepdim=True)),
+            Sign(rows_fall_short),
         ),
         Mistake(
             "softmax_detached",
             "The numbers are right, but the gradient is cut off on the way: nothing in front of it could learn.",
-            SOFTMAX,
-            sign=lambda trials: _only_gradients_missing(trials),
+            Sign(only_gradients_missing),
         ),
     ],
 )
 
+
 def _to_read_in_chapter_1(mistake):
     """Point to chapter 1 even where a later chapter says more."""
-    if mistake.read.startswith("notebook 01"):
-        return mistake
-    return dataclasses.replace(mistake, read=SOFTMAX if mistake.read == STABLE else DOT)
+    return mistake.at(mistake.read if mistake.read.chapter == 1 else read.SOFTMAX if mistake.read == read.STABLE else read.DOT)
 
 
 attention = Exercise(
     "attention",
     signature="query key value",
     expects="a pair (output, weights): output (..., T_q, d_v) and weights (..., T_q, T_k).",
-    reference=reference_attention,
+    reference=attention_with,
     parts=output_and_weights,
-    read=AVERAGE,
+    read=read.AVERAGE,
     probes=ATTENTION_PROBES,
-    mistakes=[_to_read_in_chapter_1(m) for m in ATTENTION_MISTAKES + SCALING_MISTAKES],
+    mistakes=[_to_read_in_chapter_1(m) for m in ATTENTION + SCALING],
 )
 
 
-def _linear(weights, role, x):
-    weight, bias = weights[role]
-    return torch.nn.functional.linear(x, weight, bias)
+def _fed(*order):
+    """Return a head whose projections get the inputs of these numbers."""
+    return single_head_with(feed=lambda q, k, v: tuple((q, k, v)[i] for i in order))
 
 
-def _head_with(q="w_q", k="w_k", v="w_v", inputs=lambda q, k, v: (q, k, v), then=attention_with()):
-    """Return a single head that projects with the named linears, then attends."""
-
-    def head(weights_of, d_model, d_k, query, key, value):
-        weights = weights_of(d_model, d_k)
-        query, key, value = inputs(query, key, value)
-        project = lambda role, x: x if role is None else _linear(weights, role, x)
-        return then(project(q, query), project(k, key), project(v, value))
-
-    return head
+def _through(*roles):
+    return single_head_with(through=lambda: roles)
 
 
-def _scaled_by(factor):
-    """Return a single head whose scores are multiplied by factor(d_model, d_k, number of keys)."""
-
-    def head(weights_of, d_model, d_k, query, key, value):
-        weights = weights_of(d_model, d_k)
-        q, k, v = _linear(weights, "w_q", query), _linear(weights, "w_k", key), _linear(weights, "w_v", value)
-        table = (q @ k.transpose(-2, -1) * factor(d_model, d_k, key.size(-2))).softmax(-1)
-        return table @ v, table
-
-    return head
+def _by_d_model(weights_of, d_model, d_k, *inputs):
+    return single_head_with(scale=times(lambda q, k, v: d_model**-0.5))(weights_of, d_model, d_k, *inputs)
 
 
-def _swapped(output_and_weights):
-    return output_and_weights[1], output_and_weights[0]
+def _shared(specimen):
+    module = specimen.build(6, 4)
+    names = [n for n in ("w_q", "w_k", "w_v") if module is not None and hasattr(module, n)]
+    if len({id(getattr(module, n)) for n in names}) == len(names):
+        return None
+    return {"seen on": "d_model = 6, d_k = 4", "yours": f"{', '.join(names)} are one object, or two of them are"}
 
 
+ROLES = ("w_q", "w_k", "w_v")
 _HEAD_INPUTS = (normal(2, 3, 6, seed=31), normal(2, 5, 6, seed=32), normal(2, 5, 6, seed=33))
 _SELF_INPUT = normal(2, 5, 6, seed=34)
 
-single_head = ModuleExercise(
+single_head = ClassExercise(
     "single_head",
     signature="d_model d_k query key value",
     build_with="d_model d_k",
-    roles={"w_q": ("d_k", "d_model"), "w_k": ("d_k", "d_model"), "w_v": ("d_k", "d_model")},
+    roles={role: ("d_k", "d_model") for role in ROLES},
     expects="a class SingleHeadAttention(d_model, d_k) whose call (query, key, value) gives "
     "a pair (output, weights): output (B, T_q, d_k) and weights (B, T_q, T_k).",
-    reference=_head_with(),
+    reference=single_head_with,
     parts=output_and_weights,
-    read=PROJECT,
+    read=read.PROJECT,
     probes=[
         Probe("3 queries over 5 keys", (6, 4, *_HEAD_INPUTS)),
         Probe("self-attention", (6, 4, _SELF_INPUT, _SELF_INPUT, _SELF_INPUT)),
@@ -337,103 +321,39 @@ single_head = ModuleExercise(
     ],
     mistakes=[
         Mistake(
-            "head_scale_missing",
-            "The scores are not divided by the root of the width of the head.",
-            PROJECT,
-            (_scaled_by(lambda d_model, d_k, keys: 1.0),),
-        ),
-        Mistake(
             "head_scale_by_d_model",
             "You take the root of d_model. The sum that makes a score runs over the d_k features after the projection.",
-            PROJECT,
-            (_scaled_by(lambda d_model, d_k, keys: d_model**-0.5),),
-        ),
-        Mistake(
-            "head_scale_other",
-            "The scale is not 1 over the root of the width of the head.",
-            PROJECT,
-            (
-                _scaled_by(lambda d_model, d_k, keys: 1 / d_k),
-                _scaled_by(lambda d_model, d_k, keys: d_k**0.5),
-                _scaled_by(lambda d_model, d_k, keys: keys**-0.5),
-                _scaled_by(lambda d_model, d_k, keys: 1 / 8),
-                _scaled_by(lambda d_model, d_k, keys: 1 / d_model),
-            ),
+            _by_d_model,
         ),
         Mistake(
             "head_one_projection_for_all",
             "Query, key and value go through fewer than three projections: one of the linears does the work of another.",
-            PROJECT,
-            tuple(
-                _head_with(q, k, v)
-                for q in ("w_q", "w_k", "w_v")
-                for k in ("w_q", "w_k", "w_v")
-                for v in ("w_q", "w_k", "w_v")
-                if len({q, k, v}) < 3
-            ),
+            *(_through(q, k, v) for q in ROLES for k in ROLES for v in ROLES if len({q, k, v}) < 3),
+        ),
+        Mistake(
+            "head_projections_shared",
+            "Two of your three linears are one and the same object: whatever one learns, the other learns too.",
+            Law(_shared, ALWAYS),
         ),
         Mistake(
             "head_projections_swapped",
             "Each linear is used once, but not for what its name says.",
-            PROJECT,
-            tuple(
-                _head_with(q, k, v)
-                for q, k, v in (
-                    ("w_q", "w_v", "w_k"),
-                    ("w_k", "w_q", "w_v"),
-                    ("w_k", "w_v", "w_q"),
-                    ("w_v", "w_q", "w_k"),
-                    ("w_v", "w_k", "w_q"),
-                )
-            ),
+            *(_through(q, k, v) for q in ROLES for k in ROLES for v in ROLES if len({q, k, v}) == 3 and (q, k, v) != ROLES),
         ),
         Mistake(
             "head_not_projected",
             "One of the three inputs goes into the attention as it came, without its projection.",
-            PROJECT,
-            (
-                _head_with(v=None),
-                _head_with(q=None),
-                _head_with(k=None),
-                _head_with(q=None, k=None),
-                _head_with(q=None, k=None, v=None),
-            ),
+            _through("w_q", "w_k", None),
+            _through(None, "w_k", "w_v"),
+            _through("w_q", None, "w_v"),
+            _through(None, None, "w_v"),
+            _through(None, None, None),
         ),
         Mistake(
             "head_wrong_input",
             "One projection is fed with the wrong input: with self-attention alone you would never see it.",
-            PROJECT,
-            (
-                _head_with(inputs=lambda q, k, v: (q, k, k)),
-                _head_with(inputs=lambda q, k, v: (q, q, v)),
-                _head_with(inputs=lambda q, k, v: (q, q, q)),
-                _head_with(inputs=lambda q, k, v: (k, k, v)),
-                _head_with(inputs=lambda q, k, v: (q, v, v)),
-                _head_with(inputs=lambda q, k, v: (q, v, k)),
-            ),
+            *(_fed(*order) for order in ((0, 1, 1), (0, 0, 2), (0, 0, 0), (1, 1, 2), (0, 2, 2), (0, 2, 1), (1, 0, 2))),
         ),
-        Mistake(
-            "head_softmax_over_queries",
-            "Your softmax runs down the columns: the queries share out each key.",
-            SOFTMAX,
-            (
-                _head_with(
-                    then=lambda q, k, v: ((w := scaled(q, k, v).softmax(-2)) @ v, w),
-                ),
-            ),
-        ),
-        Mistake(
-            "head_return_order",
-            "The pair is in the other order: output first, weights second.",
-            PROJECT,
-            (_head_with(then=lambda q, k, v: _swapped(attention_with()(q, k, v))),),
-        ),
+        *on(single_head_with, ATTENTION + SCALING),
     ],
 )
-
-
-def _only_gradients_missing(trials) -> bool:
-    wrong = [t for t in trials if not t.agrees]
-    return bool(wrong) and all(
-        t.probe.gradient and not t.seen.error and None in t.seen.parts.values() for t in wrong
-    )

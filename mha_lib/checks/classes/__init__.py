@@ -1,0 +1,1 @@
+"""What classes are judged by: the roles of their linears, and laws that hold for every weight."""

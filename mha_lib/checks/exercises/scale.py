@@ -1,0 +1,282 @@
+"""The checks of chapter 2: how scores spread, the division, and a softmax that does not overflow."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from mha_lib.attention import attention as reference_attention
+from mha_lib.checks import planted, read
+from mha_lib.checks.case import Mistake, Probe, Sign
+from mha_lib.checks.compare import Unfit, one_tensor, output_and_weights, refuse_none
+from mha_lib.checks.exercise import Exercise
+from mha_lib.checks.exercises.attention import ATTENTION_PROBES
+from mha_lib.checks.hunt import BugHunt, Lucky
+from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.attention import ATTENTION
+from mha_lib.checks.mistakes.scaling import SCALING
+from mha_lib.checks.recipe import attention_with
+
+
+def _one_number(value: object) -> dict[str, Tensor]:
+    refuse_none(value)
+    try:
+        return {"spread": torch.tensor(float(value), dtype=torch.float64)}
+    except (TypeError, ValueError, RuntimeError):
+        raise Unfit("wrong_type", f"You returned a {type(value).__name__}; asked for is one number.") from None
+
+
+def _measured(d_k: int) -> float:
+    return math.sqrt(d_k)
+
+
+def _ratios(trials) -> list[tuple[int, float]]:
+    return [(t.probe.args[0], float(t.seen.parts["spread"])) for t in trials if "spread" in t.seen.parts]
+
+
+def _is_mean_of_absolute_values(trials) -> bool:
+    """For many features the mean of absolute values is 0.80 of the deviation, for one it is 0.64."""
+    found = [(d, spread / math.sqrt(d)) for d, spread in _ratios(trials)]
+    return len(found) > 2 and all((0.75 if d > 8 else 0.6) < ratio < 0.85 for d, ratio in found)
+
+
+def _is_other_power(trials) -> bool:
+    """The logarithms of the numbers lie on a line over those of d_k, through 1 at d_k = 1, of another slope."""
+    slopes = [math.log(spread) / math.log(d) for d, spread in _ratios(trials) if d > 1 and spread > 0]
+    return len(slopes) > 2 and max(slopes) - min(slopes) < 0.02 and abs(slopes[0] - 0.5) > 0.05
+
+
+def _all_alike(trials) -> bool:
+    numbers = [float(t.seen.parts["spread"]) for t in trials if "spread" in t.seen.parts]
+    return len(numbers) > 1 and max(numbers) == min(numbers)
+
+
+score_std = Exercise(
+    "score_std",
+    signature="d_k",
+    expects="one number: how wide the scores of random vectors with d_k features spread.",
+    reference=_measured,
+    parts=_one_number,
+    read=read.GROWS,
+    probes=[Probe(f"d_k = {d}", (d,), tolerance=0.05) for d in (64, 9, 512, 100, 1, 2)],
+    mistakes=[
+        Mistake(
+            "std_is_variance",
+            "That is the variance. The spread asked for is the standard deviation.",
+            lambda d: float(d),
+        ),
+        Mistake(
+            "std_after_the_division",
+            "That is the spread after the division. Asked for is the spread of the plain scores.",
+            lambda d: 1.0,
+        ),
+        Mistake("std_inverted", "That is one over the spread.", lambda d: d**-0.5, lambda d: 1 / d),
+        Mistake("std_half", "Half the width is right for d_k = 4 alone.", lambda d: d / 2),
+        Mistake("std_log", "The spread does not grow like a logarithm.", lambda d: math.log(d), lambda d: math.log2(d)),
+        Mistake("std_fixed", "Your number does not depend on d_k.", Sign(lambda trials: _all_alike(trials))),
+        Mistake(
+            "std_of_absolute_values",
+            "That is the mean of the absolute values. The spread asked for is the standard deviation, which is larger.",
+            lambda d: math.sqrt(2 * d / math.pi),
+            Sign(_is_mean_of_absolute_values),
+        ),
+        Mistake(
+            "std_other_power",
+            "Your spread grows like another power of d_k. It grows like its square root.",
+            Sign(_is_other_power),
+        ),
+        Mistake(
+            "std_counts_one_too_few",
+            "You take one feature off: all d_k products are added up.",
+            lambda d: math.sqrt(d - 1),
+        ),
+        Mistake(
+            "std_of_sums",
+            "You added up the vectors; a score adds up products of two of them.",
+            lambda d: math.sqrt(2 * d),
+        ),
+    ],
+)
+
+
+scaling = Exercise(
+    "scaling",
+    signature="query key value",
+    expects="a pair (output, weights): output (..., T_q, d_v) and weights (..., T_q, T_k).",
+    reference=attention_with,
+    parts=output_and_weights,
+    read=read.SCALE,
+    probes=ATTENTION_PROBES,
+    mistakes=SCALING + ATTENTION,
+)
+
+_LARGE_ROWS = torch.tensor([[[100.0, 0.0, -5.0, 99.0], [-300.0, -301.0, -302.0, -303.0], [1.0, 2.0, 3.0, 4.0]]])
+_THOUSANDS = torch.tensor([[[9000.0, 2.0, 8999.0], [3.0, 7000.0, 1.0], [-5.0, 2.0, -8000.0], [5000.0, -1.0, 0.0]]])
+
+
+def _hand(scores, shift, dim=-1):
+    exp = (scores - shift).exp()
+    return exp / exp.sum(dim=dim, keepdim=True)
+
+
+stable_softmax = Exercise(
+    "stable_softmax",
+    signature="scores",
+    expects="one tensor of the shape of the scores, in which every row sums to 1, however large the scores.",
+    reference=lambda scores: scores.softmax(-1),
+    way=lambda scores: {"the weights": scores.softmax(-1)},
+    parts=one_tensor("weights"),
+    read=read.STABLE,
+    probes=[
+        Probe("ordinary scores", (normal(2, 3, 5, seed=41),)),
+        Probe("large scores and rows far apart", (_LARGE_ROWS,)),
+        Probe("very low scores", (normal(2, 3, 5, seed=42) - 500.0,)),
+        Probe("scores of thousands, the first one largest", (_THOUSANDS,), tolerance=1e-3),
+        Probe("a head axis in front", (normal(2, 3, 4, 6, seed=43, scale=60.0),)),
+        Probe("a square table", (normal(4, 4, seed=44, scale=60.0),)),
+        Probe("gradients", (normal(2, 3, 5, seed=45),), gradient=True, tolerance=1e-4),
+    ],
+    mistakes=[
+        Mistake(
+            "softmax_overflows",
+            "Nothing is taken off the scores before the exponential, or not enough: large ones become infinite, "
+            "and infinity over infinity is NaN.",
+            lambda s: _hand(s, 0.0),
+            lambda s: _hand(s, s.mean(-1, keepdim=True)),
+            lambda s: _hand(s, s.amin(-1, keepdim=True)),
+            lambda s: (s - s.exp().sum(-1, keepdim=True).log()).exp(),
+            lambda s: _hand(s, s.median(-1, keepdim=True).values),
+        ),
+        Mistake(
+            "softmax_more_than_max",
+            "What you take off can be larger than the row's own maximum: in a row far below it every exponential is 0, and 0/0 is NaN.",
+            lambda s: _hand(s, s.abs().amax(-1, keepdim=True)),
+            lambda s: _hand(s, s.amax(-1, keepdim=True).clamp_min(0.0)),
+        ),
+        Mistake(
+            "softmax_overflows_later",
+            "In 64-bit floats large scores fit longer, but nothing is taken off: in the thousands they overflow as well.",
+            lambda s: _hand(s.double(), 0.0).float(),
+        ),
+        Mistake(
+            "softmax_max_of_a_part",
+            "The maximum you take off leaves entries out. Where the largest score stands there, it overflows.",
+            lambda s: _hand(s, s[..., 1:].amax(-1, keepdim=True)),
+            lambda s: _hand(s, s[..., :-1].amax(-1, keepdim=True)),
+        ),
+        Mistake(
+            "softmax_global_max",
+            "You take off the maximum of the whole tensor. In a row far below it every exponential is 0, and 0/0 is NaN.",
+            lambda s: _hand(s, s.max()),
+            lambda s: _hand(s, s.amax((-2, -1), keepdim=True)),
+        ),
+        Mistake(
+            "softmax_column_max",
+            "The maximum you take off is that of the column. The softmax runs along the row, and each row needs its own.",
+            lambda s: _hand(s, s.amax(-2, keepdim=True)),
+        ),
+        Mistake(
+            "softmax_max_without_keepdim",
+            "The maxima have lost their axis: they line up with the columns instead of the rows.",
+            lambda s: _hand(s, s.amax(-1)),
+        ),
+        Mistake(
+            "softmax_clamped",
+            "You cut the scores off at a limit. All scores beyond it become equal, so the weights are wrong.",
+            *(lambda s, c=c: _hand(s.clamp(max=c), 0.0) for c in (10.0, 50.0, 80.0, 88.0)),
+            *(lambda s, c=c: _hand(s.clamp(-c, c), 0.0) for c in (10.0, 50.0, 80.0, 88.0)),
+        ),
+        Mistake(
+            "softmax_divided_by_max",
+            "You divide by the maximum. That changes the weights; taking it off does not.",
+            lambda s: (s / s.amax(-1, keepdim=True)).softmax(-1),
+            lambda s: (s / s.abs().amax(-1, keepdim=True)).softmax(-1),
+            lambda s: F.normalize(s, dim=-1).softmax(-1),
+        ),
+        Mistake(
+            "softmax_over_queries",
+            "Your columns sum to 1, not your rows.",
+            lambda s: s.softmax(-2),
+            lambda s: _hand(s, s.amax(-1, keepdim=True), dim=-2),
+        ),
+        Mistake(
+            "softmax_axis_counted_from_front",
+            "Your axis is counted from the front: with another axis in front it is no longer that of the keys.",
+            lambda s: s.softmax(1),
+            lambda s: s.softmax(2),
+            lambda s: s.softmax(0),
+        ),
+        Mistake(
+            "softmax_not_normalised",
+            "You stop after the exponential: no row sums to 1.",
+            lambda s: (s - s.amax(-1, keepdim=True)).exp(),
+            lambda s: s.exp(),
+        ),
+        Mistake(
+            "softmax_sum_without_keepdim",
+            "The sums have lost their axis: row i is divided by the sum of another row.",
+            lambda s: (e := (s - s.amax(-1, keepdim=True)).exp()) / e.sum(-1),
+        ),
+        Mistake(
+            "softmax_nan_papered_over",
+            "You replace NaN afterwards. The row it stood in has lost its weights.",
+            lambda s: _hand(s, 0.0).nan_to_num(0.0),
+            lambda s: _hand(s, 0.0).nan_to_num(1.0),
+            lambda s: _hand(s, s.max()).nan_to_num(0.0),
+        ),
+        Mistake(
+            "softmax_epsilon",
+            "Something is added to the denominator: the rows sum to less than 1.",
+            lambda s: (e := (s - s.amax(-1, keepdim=True)).exp()) / (1 + e.sum(-1, keepdim=True)),
+        ),
+        Mistake(
+            "softmax_changes_scores",
+            "Your code writes into the caller's scores.",
+            Sign(lambda trials: any("scores" in t.seen.changed for t in trials)),
+        ),
+    ],
+)
+
+
+def _plain(function):
+    return lambda *args: function(*args)[0]
+
+
+bug_scaling = BugHunt(
+    "bug_scaling",
+    signature="query key value",
+    expects="the arguments (query, key, value) of a call on which the function gives a wrong output.",
+    reference=_plain(reference_attention),
+    buggy=planted.attention_scaled,
+    read=read.SCALE,
+    lucky=(
+        Lucky(
+            "hidden_by_equal_sizes",
+            "Here there are as many keys as features. Two sizes that happen to be equal hide every mix-up of the two.",
+            lambda query, key, value: key.size(-2) == key.size(-1),
+        ),
+        Lucky(
+            "hidden_by_one_key",
+            "With a single key its weight is 1, whatever the score.",
+            lambda query, key, value: key.size(-2) == 1,
+        ),
+        Lucky(
+            "hidden_by_equal_scores",
+            "Here all keys get nearly the same score, and a softmax of equal numbers is flat at any scale.",
+            lambda query, key, value: (
+                float((s := query @ key.transpose(-2, -1)).max(-1).values.sub(s.min(-1).values).max()) < 1e-3
+            ),
+        ),
+        Lucky(
+            "hidden_by_equal_values",
+            "All values are alike here, so every mixture of them is the same.",
+            lambda query, key, value: float(value.max(-2).values.sub(value.min(-2).values).max()) < 1e-3,
+        ),
+        Lucky(
+            "hidden_by_saturation",
+            "The scores are so large that one key takes everything, at either scale.",
+            lambda query, key, value: float((query @ key.transpose(-2, -1)).abs().max()) > 50,
+        ),
+    ),
+)

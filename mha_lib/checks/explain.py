@@ -1,0 +1,216 @@
+"""What an exception means: the learner's line, what met there, and what it says in plain words."""
+
+import re
+import tokenize
+from dataclasses import dataclass, field
+from io import StringIO
+
+from torch import Tensor, nn
+
+from mha_lib.checks.guard import is_library, line_of, own_frames
+
+
+@dataclass(frozen=True)
+class Known:
+    """An everyday exception: the type, what its text holds, an id, and what it means."""
+
+    kind: type
+    text: str
+    id: str
+    says: str
+    line: str = ""
+
+
+@dataclass
+class Explained:
+    """What is known of an exception."""
+
+    id: str
+    says: str
+    facts: dict[str, str] = field(default_factory=dict)
+
+
+KNOWN = (
+    Known(RuntimeError, r"Boolean value of Tensor|bool value of Tensor", "truth_of_tensor",
+          "A whole tensor is asked whether it is true (by if, and, or, not), and it has no single truth value."),
+    Known(Exception, r"bitwise_xor|unsupported operand type\(s\) for \^|\"bitwise_xor", "caret_for_power",
+          "The sign ^ is no power in Python: it compares bits. The power is written with two stars."),
+    Known(Exception, r"(softmax|mean|std|var|norm).*(not implemented for '(Bool|Long|Int)'|Input dtype should be|Got a?:? ?(Bool|Long|Int))|_softmax.*'(Bool|Long)'", "not_for_this_dtype",
+          "This operation works on floats, and gets integers or True and False."),
+    Known(Exception, r"bitwise_(and|or|not).*not implemented for '(Float|Double)'|'(Float|Double)'.*bitwise|bitwise_not_cpu|bitwise_and_cpu", "bits_of_floats",
+          "The signs &, | and ~ join tensors of True and False, and one of these holds floats."),
+    Known(RuntimeError, r"Subtraction, the `-` operator, with a bool tensor|Negation, the `-` operator", "minus_on_bools",
+          "True and False cannot be subtracted or negated with a minus sign."),
+    Known(RuntimeError, r"Can't call numpy\(\) on Tensor that requires grad", "numpy_on_gradients",
+          "NumPy gets a tensor whose gradients are followed, and would cut them off. Stay with tensors."),
+    Known(RuntimeError, r"leaf Variable that requires grad", "parameter_changed_in_place",
+          "A parameter is written to while autograd watches. Copying is no part of a computation."),
+    Known(RuntimeError, r"view size is not compatible", "view_refused",
+          "view does not move numbers in memory, and after an exchange of axes they lie in another order."),
+    Known(RuntimeError, r"shape '.*' is invalid for input of size", "sizes_do_not_multiply",
+          "The sizes asked for do not multiply to the number of cells there are."),
+    Known(RuntimeError, r"mat1 and mat2 shapes cannot be multiplied", "linear_does_not_fit",
+          "A linear map meets a last axis of another size than it takes: its two sizes may be exchanged, or the tensor is not the one meant for it."),
+    Known(RuntimeError, r"Expected size for first two dimensions of batch2|must match the size of tensor b|size of tensor a", "sizes_do_not_meet",
+          "Two tensors meet whose sizes differ on an axis that they must share."),
+    Known(RuntimeError, r"expected (scalar type|m1 and m2 to have the same dtype)|must have the same dtype", "dtypes_differ",
+          "Two tensors of different dtypes meet."),
+    Known(RuntimeError, r"Sizes of tensors must match except in dimension", "joined_on_wrong_axis",
+          "Tensors are joined along one axis and differ on another. Is it the axis on which they lie side by side?"),
+    Known(RuntimeError, r"split_with_sizes expects|split expects at least", "split_takes_a_size",
+          "split takes the size of a piece, not how many pieces there are."),
+    Known(RuntimeError, r"(Error\(s\) in loading state_dict)", "state_dict_names",
+          "The names or sizes of the two modules' parameters differ, so one cannot simply be loaded into the other; the message lists them."),
+    Known(RuntimeError, r"number of dims don't match in permute|permute\(sparse_coo\)|Dimension specified as|is not equal to the number of dimensions", "permute_axes",
+          "permute must name every axis once, and there are not as many as it names."),
+    Known(IndexError, r"Dimension out of range", "axis_does_not_exist",
+          "An axis is named that the tensor does not have."),
+    Known(IndexError, r"too many indices for tensor", "too_many_indices", "The tensor has fewer axes than are asked of it."),
+    Known(RuntimeError, r"\.size\(\)|invalid combination of arguments", "arguments_of_torch",
+          "A function of PyTorch gets arguments that it does not take, in kind or number."),
+    Known(TypeError, r"sqrt\(\): argument|rsqrt\(\): argument", "tensor_function_on_number",
+          "This function of torch takes a tensor, and a size is a plain Python number."),
+    Known(TypeError, r"'Linear' object is not subscriptable|'(\w+)' object is not subscriptable", "not_subscriptable",
+          "Square brackets stand behind something that has no entries."),
+    Known(TypeError, r"(linear|matmul|softmax)\(\).*(must be Tensor, not|argument 'input')", "not_a_tensor_here",
+          "A function that takes a tensor gets something else, such as a module or None."),
+    Known(TypeError, r"'float' object is not callable|'int' object is not callable", "number_called",
+          "A number is called as if it were a function: the dropout rate is kept where the dropout module should be, or a * is missing."),
+    Known(TypeError, r"'Tensor' object is not callable", "tensor_called", "A tensor is called as if it were a function: is an operator missing in front of a bracket?"),
+    Known(TypeError, r"missing (\d+) required (positional|keyword-only) argument", "argument_missing",
+          "A call leaves out an argument that must be given."),
+    Known(TypeError, r"takes (from )?\d+ (to \d+ )?positional arguments? but \d+ (was|were) given", "too_many_arguments",
+          "A call gives more arguments than the function takes. In a class the first of them is self."),
+    Known(TypeError, r"got an unexpected keyword argument", "unknown_argument", "A call names an argument that the function does not have."),
+    Known(TypeError, r"takes no arguments|object.__init__\(\) takes exactly", "constructor_missing",
+          "The class takes no arguments: its constructor is missing, or its name is misspelt (two underscores on each side of init)."),
+    Known(TypeError, r"cannot assign '.*' (object to|as) ", "cannot_assign",
+          "A module's parameter or list is replaced by something of another kind. Write into it, do not replace it."),
+    Known(TypeError, r"unsupported operand type\(s\) for (.+): '(.+)' and '(.+)'", "operands",
+          "Two things meet that this operator does not join: look at their kinds."),
+    Known(AttributeError, r"cannot assign (module|parameters?) before Module.__init__|cannot assign module", "super_missing",
+          "A part is stored in the module before nn.Module's own constructor has run."),
+    Known(AttributeError, r"'NoneType' object has no attribute", "none_has_no_attribute",
+          "Something is None here, and an attribute is asked of it."),
+    Known(AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "no_such_attribute",
+          "This object has no such attribute: it was never stored under that name, or the name is misspelt."),
+    Known(NameError, r"name '(\w+)' is not defined", "name_unknown",
+          "A name is used that nothing defines here: it is misspelt, self. is missing in front of it, or only the chapter defines it."),
+    Known(UnboundLocalError, r".", "name_before_value", "A variable is used before it has a value on this path."),
+    Known(TypeError, r"not supported between instances of", "compared_kinds",
+          "Two things of kinds that have no order are compared, such as a module where a number is wanted."),
+    Known(TypeError, r"(view|reshape|permute|expand|repeat|transpose|split|unflatten)\(\): argument", "sizes_are_not_numbers",
+          "A function that takes sizes or axes gets something that is no whole number, such as a tensor or a float."),
+    Known(RuntimeError, r"The shape of the .*attn_mask is", "attn_mask_shape",
+          "nn.MultiheadAttention refuses the shape of the mask it gets; it wants every axis in full."),
+    Known(ZeroDivisionError, r".", "division_by_zero", "A number is divided by 0."),
+    Known(KeyError, r".", "key_unknown", "A dictionary is asked for a key that it does not hold."),
+    Known(AssertionError, r".", "own_assertion", "An assert of your own code does not hold on this input."),
+    Known(ValueError, r"not enough values to unpack|too many values to unpack", "unpacking",
+          "The number of names on the left differs from the number of things on the right: does the tensor have as many axes as you name?"),
+)
+
+
+def explain(error: BaseException) -> Explained:
+    """Return an id, a sentence and facts for an exception of a learner's code."""
+    facts = {}
+    frames = own_frames(error)
+    line = ""
+    if frames:
+        frame, number = frames[-1]
+        line = line_of(frame, number)
+        if line:
+            facts["raised by"] = f"{line}   (line {number} of your cell)"
+        met = _what_met(frame, line)
+        if met:
+            facts["there"] = met
+    text = _text(error)
+    for known in KNOWN:
+        if isinstance(error, known.kind) and re.search(known.text, text):
+            return Explained(known.id, known.says, facts)
+    if re.match(r"raise\b", line) and frames[-1][0] is _last_frame(error):
+        return Explained("refused_by_you", f"Your own code refuses this input with {type(error).__name__}.", facts)
+    if frames and isinstance(error, (ValueError, RuntimeError, TypeError, IndexError)) and frames[-1][0] is not _last_frame(error):
+        return Explained("refused_by_library", "A function that your line calls refuses what it gets. Its own words say what does not fit.", facts)
+    return Explained("raised", f"Your code raised {type(error).__name__}.", facts)
+
+
+def its_words(error: BaseException) -> str:
+    """Return the type of an exception and its message; all of it where a later line says what is wrong."""
+    text = _text(error)
+    if text.startswith("Error(s) in loading"):
+        shown = " ".join(part.strip() for part in text.splitlines())[:400]
+    else:
+        shown = next((part for part in text.splitlines() if part.strip()), "")[:160]
+    return f"{type(error).__name__}: {shown}".rstrip(": ")
+
+
+def is_stub(error: BaseException | None) -> bool:
+    """Say whether an exception is the stub of an exercise, and not PyTorch's word for what it cannot do."""
+    if not isinstance(error, NotImplementedError):
+        return False
+    frames = own_frames(error)
+    if error.__traceback__ is None or not frames or is_library(_last_frame(error).f_code.co_filename):
+        return False
+    line = line_of(*frames[-1])
+    return line.startswith("raise") if line else "not implemented for" not in _text(error)
+
+
+def _last_frame(error: BaseException):
+    last = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    return last.tb_frame
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return "(its message cannot be printed)"
+
+
+def _what_met(frame, line: str) -> str:
+    """Name the tensors and modules that a line speaks of, with their shapes."""
+    words = []
+    for name in _names(line):
+        thing = _look_up(frame, name)
+        if isinstance(thing, Tensor):
+            words.append(f"{name} {tuple(thing.shape)}")
+        elif isinstance(thing, nn.Linear):
+            words.append(f"{name} takes {thing.in_features} features, gives {thing.out_features}")
+        elif isinstance(thing, nn.Module) and "." not in name and name != "self":
+            words.append(f"{name} is a module, {type(thing).__name__}")
+        elif isinstance(thing, (int, float, bool)) or thing is None and name in frame.f_locals:
+            words.append(f"{name} = {thing}")
+    return ", ".join(dict.fromkeys(words))
+
+
+def _names(line: str) -> list[str]:
+    """Return the names and dotted names of a line, in order."""
+    names: list[str] = []
+    dotted = False
+    try:
+        for token in tokenize.generate_tokens(StringIO(line).readline):
+            if token.type == tokenize.NAME:
+                if dotted and names:
+                    names.append(f"{names[-1]}.{token.string}")
+                else:
+                    names.append(token.string)
+            dotted = token.string == "."
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        pass
+    return names
+
+
+def _look_up(frame, dotted: str):
+    first, *rest = dotted.split(".")
+    thing = frame.f_locals.get(first, _MISSING)
+    for name in rest:
+        if not isinstance(thing, nn.Module):
+            return _MISSING
+        thing = thing._modules.get(name, thing._parameters.get(name, thing.__dict__.get(name, _MISSING)))
+    return thing
+
+
+_MISSING = object()

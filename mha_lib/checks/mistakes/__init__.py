@@ -1,0 +1,1 @@
+"""The tables of known mistakes that several exercises share."""

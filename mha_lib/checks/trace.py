@@ -1,0 +1,202 @@
+"""Watch the local variables of an answer line by line, and find the first value that is off the way."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+from torch import Tensor
+
+from mha_lib.checks.compare import are, close
+from mha_lib.checks.guard import is_library
+from mha_lib.checks.words import apart, listed
+
+SECONDS = 0.2
+MOST = 300  # values that are kept of one run
+LOW = -1e4  # whatever a hidden score is filled with lies below
+TOLERANCE = 1e-4
+RETURN = ""
+
+
+@dataclass
+class Value:
+    """A tensor that a line of the learner's code made: the line, the name it got (RETURN: it was returned)."""
+
+    line: int
+    name: str
+    tensor: Tensor
+
+
+def watch(function: Callable, *arguments) -> list[Value]:
+    """Call a function and return the tensors that its lines make, in order; what it raises passes through.
+
+    Only code that is no library's is watched. The trace function set before is put back.
+    """
+    values: list[Value] = []
+    known: dict[FrameType, dict[str, tuple[int, int]]] = {}
+    lines: dict[FrameType, int] = {}
+    began, before = time.process_time(), sys.gettrace()
+
+    def look(frame: FrameType) -> None:
+        seen = known.setdefault(frame, {})
+        for name, thing in list(frame.f_locals.items()):
+            if type(thing) is Tensor and len(values) < MOST:
+                mark = (id(thing), thing._version)
+                if seen.get(name) != mark:
+                    seen[name] = mark
+                    values.append(Value(lines.get(frame, frame.f_lineno), name, thing.detach().clone()))
+
+    def each(frame: FrameType, event: str, argument: object):
+        if time.process_time() - began > SECONDS:
+            sys.settrace(before)
+            return None
+        if event in ("line", "return"):
+            if frame in lines:
+                look(frame)
+            else:
+                known[frame] = {n: (id(t), t._version) for n, t in frame.f_locals.items() if type(t) is Tensor}
+            lines[frame] = frame.f_lineno
+        if event == "return":
+            for part in argument if isinstance(argument, (tuple, list)) else (argument,):
+                if type(part) is Tensor and len(values) < MOST:
+                    values.append(Value(frame.f_lineno, RETURN, part.detach().clone()))
+        return each
+
+    def begin(frame: FrameType, event: str, argument: object):
+        return each if _is_watched(frame.f_code) else None
+
+    sys.settrace(begin)
+    try:
+        function(*arguments)
+    finally:
+        sys.settrace(before)
+    return values
+
+
+def _is_watched(code: CodeType) -> bool:
+    return not is_library(code.co_filename) and (not code.co_name.startswith("<") or code.co_name == "<lambda>")
+
+
+def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, str] | None:
+    """Say, line by line, which values are steps of the way, up to the first that is none.
+
+    Returns facts (line to words), or None where nothing can be said: no line made a step of the way, or
+    every value is one.
+    """
+    steps = _with_parts(way)
+    names = [_recognise(v.tensor, steps, inputs) for v in values]
+    given_back = next((i for i in range(len(values), 0, -1) if values[i - 1].name), 0)
+    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name[1]]
+    reached = {names[i][0] for i in right}
+    start = right[-1] + 1 if right else 0
+    least = min(step.numel() for step in way.values())
+    off = next((i for i in range(start, len(values)) if names[i] is None and _could_be_a_step(values[i].tensor, least)), None)
+    if off is None or (not right and values[off].name == RETURN):
+        return None
+    facts: dict[str, str] = {}
+    for i in right[-4:]:
+        facts[_label(values[i])] = f"{names[i][0]}, right"
+    following = next((name for name in way if name not in reached and _after(name, reached, way)), None)
+    facts[_label(values[off])] = (
+        f"the first value that is no step of the way; {_how(values[off].tensor, following, way)}"
+    )
+    return facts
+
+
+def _could_be_a_step(tensor: Tensor, least: int) -> bool:
+    return tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12)
+
+
+def _label(value: Value) -> str:
+    return f"line {value.line}" + (f", {value.name}" if value.name else ", return")
+
+
+def _after(name: str, reached: set[str], way: dict[str, Tensor]) -> bool:
+    order = list(way)
+    done = [order.index(r) for r in reached if r in order]
+    return order.index(name) > max(done, default=-1)
+
+
+def _with_parts(way: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Add to every step that has a head axis what belongs to each head alone, and the folded forms."""
+    steps = dict(way)
+    for name, step in way.items():
+        if step.dim() == 4:
+            for head in range(step.size(1)):
+                steps.setdefault(f"{name} of head {head}", step[:, head])
+    return steps
+
+
+def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[str, bool] | None:
+    """Return what a value is and whether it is a step of the way, or None if it is nothing known."""
+    if not tensor.is_floating_point():
+        return "", False
+    for name, step in steps.items():
+        if _alike(tensor, step):
+            return name, True
+    for name, given in inputs.items():
+        if given.numel() == tensor.numel() and _same_numbers(tensor, given):
+            return f"the numbers of {name}", False
+    for name, step in steps.items():
+        if step.numel() == tensor.numel() and _is_turned(tensor, step):
+            return f"{name}, its axes moved", True
+    scores = [s for n, s in steps.items() if "scores" in n or "products" in n]
+    for score in scores:
+        for helper in _helpers(score):
+            if _alike(tensor, helper):
+                return "", False
+    return None
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    a, b = a.double(), b.double()
+    return close(a.masked_fill(a < LOW, LOW), b.masked_fill(b < LOW, LOW), TOLERANCE)
+
+
+def _same_numbers(a: Tensor, b: Tensor) -> bool:
+    return close(a.double().flatten().sort().values, b.double().flatten().sort().values, TOLERANCE)
+
+
+def _is_turned(a: Tensor, b: Tensor) -> bool:
+    """Say whether a is b with axes of size 1 added, heads folded into the batch, or two axes exchanged."""
+    if a.squeeze().shape == b.squeeze().shape:
+        return _alike(a.squeeze(), b.squeeze())
+    for i in range(b.dim()):
+        for j in range(i + 1, b.dim()):
+            turned = b.transpose(i, j)
+            if turned.shape == a.shape and _alike(a, turned):
+                return True
+    folded = b.flatten(0, 1) if b.dim() == 4 else None
+    return folded is not None and _alike(a, folded)
+
+
+def _helpers(scores: Tensor) -> list[Tensor]:
+    """Return what right code computes on the way from scores to weights."""
+    top = scores.amax(-1, keepdim=True)
+    exp = (scores - top).exp()
+    return [top, top.squeeze(-1), scores - top, scores.exp(), exp, exp.sum(-1, keepdim=True), scores.exp().sum(-1, keepdim=True), exp.sum(-1)]
+
+
+def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
+    """Say what can be seen of a value that is no step of the way."""
+    shape = tuple(got.shape)
+    if got.isnan().any():
+        return "it holds NaN"
+    want = way.get(following) if following else None
+    if want is not None and want.shape == got.shape:
+        g, w = got.double(), want.double()
+        if w.isfinite().all() and g.isfinite().all() and float((w * w).sum()):
+            factor = float((g * w).sum() / (w * w).sum())
+            if factor and close(g, factor * w, TOLERANCE):
+                return f"it is {following} times {apart(factor)[0]}"
+    if got.dim() >= 2 and float(got.min()) >= 0:
+        sums = [axis for axis in range(got.dim()) if bool((got.sum(axis) - 1).abs().max() < 1e-4)]
+        counts = {got.dim() - 1: "each row sums to 1", got.dim() - 2: "each column sums to 1, over the queries"}
+        if sums:
+            return listed([counts.get(axis, f"it sums to 1 along axis {axis}") for axis in sums])
+    if want is not None and want.shape != got.shape:
+        return f"its shape is {shape}, where {following} {are(following)} {tuple(want.shape)}"
+    return f"the next step of the way would be {following}" if following else "there the result stood already"
