@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from mha_lib.attention import attention
+from mha_lib.positions import rotate
 
 
 def attention_scaled(query, key, value):
@@ -40,3 +41,20 @@ class Layer(nn.Module):
     def forward(self, query, key, value):
         output, _ = attention(self.w_q(query), self.w_k(key), self.w_v(key))
         return self.w_o(output)
+
+
+def attention_turned(query, key, value):
+    """Attention with the rotary positions of chapter 9, with a bug."""
+    places = torch.arange(key.size(-2))
+    query, key, value = rotate(query, places), rotate(key, places), rotate(value, places)
+    output, _ = attention(query, key, value)
+    return output
+
+
+def attention_cached(query, key, value):
+    """Causal attention of chapter 10, with a bug. The queries are the last of the tokens that the keys belong to."""
+    mask = None
+    if query.size(-2) > 1:
+        mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
+    output, _ = attention(query, key, value, mask)
+    return output

@@ -37,12 +37,12 @@ def edit(base: str, *changes: str) -> str:
 
 
 def wrong_answers() -> list[Answer]:
-    from tests.answers import attention, classes, heads, masks, spellings, transfer
+    from tests.answers import attention, classes, decoding, heads, masks, positions, spellings, transfer
 
-    return [a for module in (attention, masks, heads, classes, transfer, spellings) for a in module.WRONG]
+    return [a for module in (attention, masks, heads, classes, transfer, spellings, positions, decoding) for a in module.WRONG]
 
 
 def right_answers() -> list[Answer]:
-    from tests.answers import attention, classes, heads, masks, spellings, transfer
+    from tests.answers import attention, classes, decoding, heads, masks, positions, spellings, transfer
 
-    return [a for module in (attention, masks, heads, classes, transfer, spellings) for a in module.RIGHT]
+    return [a for module in (attention, masks, heads, classes, transfer, spellings, positions, decoding) for a in module.RIGHT]
