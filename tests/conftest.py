@@ -45,3 +45,15 @@ def texts(cell) -> list[str]:
         else:
             found += [v for k, v in output.get("data", {}).items() if k.startswith("text/")]
     return found
+
+
+def seeded_randn(*shape, seed: int, dtype=None):
+    """Return normal numbers on the CPU, the same ones in every dtype but for rounding."""
+    import torch
+
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype or torch.float32)
+
+
+def relative(got, want) -> float:
+    """Return the largest difference in units of the largest number wanted."""
+    return float((got - want).detach().abs().max() / want.detach().abs().max())

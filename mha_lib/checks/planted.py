@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from mha_lib.attention import attention
+from mha_lib.positions import rotate
 
 
 def attention_scaled(query, key, value):
@@ -61,3 +62,18 @@ def strongest_look(query, key):
     """The largest weight that any head gives to one key, for each query, with a bug: (B, h, T, d_k) twice -> (B, T)."""
     weights = attention(query, key, key)[1].mean(dim=1)
     return weights.amax(dim=-1)
+def attention_turned(query, key, value):
+    """Attention with the rotary positions of chapter 9, with a bug."""
+    places = torch.arange(key.size(-2))
+    query, key, value = rotate(query, places), rotate(key, places), rotate(value, places)
+    output, _ = attention(query, key, value)
+    return output
+
+
+def attention_cached(query, key, value):
+    """Causal attention of chapter 10, with a bug. The queries are the last of the tokens that the keys belong to."""
+    mask = None
+    if query.size(-2) > 1:
+        mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
+    output, _ = attention(query, key, value, mask)
+    return output

@@ -1,6 +1,6 @@
 """The exercises, one file a topic, and the one list of them: by chapter, in the order of its notebook."""
 
-from mha_lib.checks.exercises import attention, cost, heads, layer, masks, scale, spellings, trained, transfers
+from mha_lib.checks.exercises import attention, cost, decoding, heads, layer, masks, positions, scale, spellings, trained, transfers
 
 CHAPTERS = {
     1: (attention.scores, attention.softmax_rows, attention.attention, attention.single_head),
@@ -19,4 +19,6 @@ CHAPTERS = {
     6: (transfers.load_cloned, transfers.load_without_bias, spellings.mask_for, spellings.which_spelling),
     7: (cost.multiplications, cost.longest_text, cost.attention_in_chunks, cost.bug_dropout),
     8: (trained.looks_back, trained.switch_off, trained.accuracy_without, trained.bug_averaging, trained.two_diagonals),
+    9: (positions.sinusoidal, positions.rotate, positions.relative_scores, positions.swap_layout, positions.bug_positions),
+    10: (decoding.offset_causal_mask, decoding.step, decoding.cache_bytes, decoding.generate, decoding.bug_decoding),
 }
