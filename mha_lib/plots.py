@@ -369,3 +369,34 @@ def bands(
         axis.set(xlabel=xlabel, ylabel=ylabel, xticks=list(x), ylim=(0, 1.03))
         axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
         plt.show()
+
+
+def heads(tables: dict[str, Tensor], lowest: float = 0.1) -> None:
+    """Draw a number for every head of a model, one table for each title: a row a layer, a column a head.
+
+    Shapes: each table (layers, heads), between 0 and 1; numbers below the lowest are shown by their shade alone.
+    """
+    with plt.rc_context(STYLE):
+        columns = min(2, len(tables))
+        rows = -(-len(tables) // columns)
+        some = next(iter(tables.values()))
+        width, height = some.size(1) * 0.36 + 0.4, some.size(0) * 0.33 + 0.7
+        figure, axes = plt.subplots(rows, columns, figsize=(columns * width, rows * height), layout="constrained", squeeze=False)
+        for place, axis in enumerate(axes.flat):
+            axis.set_visible(place < len(tables))
+        for i, (axis, (title, table)) in enumerate(zip(axes.flat, tables.items())):
+            table = _numbers(table)
+            axis.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            for layer in range(table.size(0)):
+                for head in range(table.size(1)):
+                    value = float(table[layer, head])
+                    if value >= lowest:
+                        text = f"{value:.2f}".removeprefix("0")
+                        axis.text(head, layer, text, ha="center", va="center", fontsize=8, color="white" if value > 0.55 else "black")
+            axis.set(title=title, xticks=range(table.size(1)), yticks=range(table.size(0)))
+            axis.set_xlabel("head" if i + columns >= len(tables) else "")
+            axis.set_ylabel("layer" if i % columns == 0 else "")
+            axis.tick_params(length=0)
+            for side in axis.spines.values():
+                side.set_visible(False)
+        plt.show()

@@ -126,6 +126,8 @@ _NAMES = {
     SplitCombine: ("W_q", "W_k", "W_v", "W_o"),
     BertStyle: ("Q", "K", "V", "dense"),
 }
+# The attention of transformers' BERT and its kin, known by its parts; its norm and its residual are no part of the layer.
+_TRANSFORMERS = ("self.query", "self.key", "self.value", "output.dense")
 
 
 def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | None]]:
@@ -137,10 +139,12 @@ def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | Non
         TypeError: the layer follows none of the spellings.
         ValueError: an nn.MultiheadAttention with add_bias_kv or add_zero_attn, which attends to keys of its own.
     """
-    for kind, names in _NAMES.items():
-        if isinstance(layer, kind):
-            linears = [layer.get_submodule(name) for name in names]
-            return {role: (linear.weight, linear.bias) for role, linear in zip(ROLES, linears)}
+    names = next((names for kind, names in _NAMES.items() if isinstance(layer, kind)), None)
+    if names is None and _is_of_transformers(layer):
+        names = _TRANSFORMERS
+    if names is not None:
+        linears = [layer.get_submodule(name) for name in names]
+        return {role: (linear.weight, linear.bias) for role, linear in zip(ROLES, linears)}
     if isinstance(layer, nn.MultiheadAttention):
         _check_no_key_of_its_own(layer)
         if layer.in_proj_weight is not None:
@@ -150,7 +154,7 @@ def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | Non
         biases = (None,) * 3 if layer.in_proj_bias is None else layer.in_proj_bias.chunk(3)
         found = dict(zip(ROLES, zip(weights, biases)))
         return found | {"o": (layer.out_proj.weight, layer.out_proj.bias)}
-    known = ", ".join([kind.__name__ for kind in _NAMES] + ["nn.MultiheadAttention"])
+    known = ", ".join([kind.__name__ for kind in _NAMES] + ["nn.MultiheadAttention", "transformers' BertAttention"])
     raise TypeError(f"a {type(layer).__name__} follows none of the spellings: {known}")
 
 
@@ -199,7 +203,14 @@ def _check_no_key_of_its_own(layer: nn.MultiheadAttention) -> None:
         )
 
 
+def _is_of_transformers(layer: nn.Module) -> bool:
+    parts = dict(layer.named_modules())
+    return all(isinstance(parts.get(name), nn.Linear) for name in _TRANSFORMERS)
+
+
 def _head_count(layer: nn.Module) -> int:
+    if _is_of_transformers(layer):
+        layer = layer.get_submodule("self")
     for name in ("num_heads", "h", "num_attention_heads"):
         if hasattr(layer, name):
             return getattr(layer, name)

@@ -88,6 +88,12 @@ def make(folder):
     print(run(python, "-c", "from mha_lib import environment; environment.report()"), end="")
     with open(os.path.join(folder, STAMP), "w") as file:
         file.write(ROOT)
+    fetch_model(python)
+
+
+def fetch_model(python):
+    """Fetch what chapter 14 needs; without it everything else works, and the command says how to get it later."""
+    subprocess.call([python, "-m", "mha_lib.real_model"], cwd=ROOT)
 
 
 def main(arguments):

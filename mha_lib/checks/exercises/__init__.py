@@ -1,6 +1,19 @@
 """The exercises, one file a topic, and the one list of them: by chapter, in the order of its notebook."""
 
-from mha_lib.checks.exercises import attention, cost, decoding, heads, layer, masks, positions, scale, spellings, trained, transfers
+from mha_lib.checks.exercises import (
+    attention,
+    cost,
+    decoding,
+    heads,
+    layer,
+    masks,
+    positions,
+    real,
+    scale,
+    spellings,
+    trained,
+    transfers,
+)
 
 CHAPTERS = {
     1: (attention.scores, attention.softmax_rows, attention.attention, attention.single_head),
@@ -21,4 +34,5 @@ CHAPTERS = {
     8: (trained.looks_back, trained.switch_off, trained.accuracy_without, trained.bug_averaging, trained.two_diagonals),
     9: (positions.sinusoidal, positions.rotate, positions.relative_scores, positions.swap_layout, positions.bug_positions),
     10: (decoding.offset_causal_mask, decoding.step, decoding.cache_bytes, decoding.generate, decoding.bug_decoding),
+    14: (real.load_real_weights, real.my_attention, real.find_head, real.prune, real.most_similar),
 }
