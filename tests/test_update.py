@@ -432,43 +432,68 @@ from datetime import datetime
 from pathlib import Path
 import tools.update as module
 
-left = int(sys.argv[2])
-def before(function):
+folder, at, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+def watched(function, name):
     def call(*arguments, **named):
         global left
-        left -= 1
+        left -= name(*arguments) == at
         if left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         return function(*arguments, **named)
     return call
 
-module._put, put = before(module._put), module._put
-module.git = before(module.git) if sys.argv[3] == "git" else module.git
-module.update(Path(sys.argv[1]), datetime.now())
+module._put = watched(module._put, lambda *a: "put")
+module.git = watched(module.git, lambda root, *a: a[0])
+module.update(Path(folder), datetime.now())
 """
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
-@pytest.mark.parametrize(("kind", "step"), [("file", 1), ("file", 2), ("file", 3), ("file", 4), ("git", 15), ("git", 33)])
-def test_a_killed_update_is_finished_by_the_next(two_answers, kind, step):
+def kill_in_the_middle(mine, at, count):
+    command = [sys.executable, "-c", KILLED, str(mine), at, str(count)]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}).returncode
+
+
+needs_kill = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
+
+
+@needs_kill
+@pytest.mark.parametrize("committed", [False, True], ids=["", "committed"])
+@pytest.mark.parametrize(("at", "count"), [("cat-file", 3), ("put", 1), ("put", 2), ("put", 3), ("put", 4), ("reset", 1)])
+def test_a_killed_update_is_finished_by_the_next(two_answers, at, count, committed):
     theirs, mine = two_answers
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(mine), str(step), kind], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
-    assert killed.returncode == -signal.SIGKILL
+    if committed:
+        git(mine, "commit", "-qam", "mine")
+    assert kill_in_the_middle(mine, at, count) == -signal.SIGKILL
     for path, exercise, text in ((EXERCISE, "scores", CALLS_HELPER), (OTHER, "score_std", "def score_std(d_k):\n    return d_k**0.5")):
         assert source_of(mine / path, exercise) == text
     said = update(mine, NOW)
-    assert ("interrupted" in said) == (kind == "file") and "2 cells" not in said
+    assert ("interrupted" in said) == (at != "cat-file")
     assert f"{EXERCISE}: 1 answer and 1 cell of your own stand in the new version" in said
-    assert is_new(mine, theirs) and HELPER in texts(mine / EXERCISE)
+    assert is_new(mine, theirs) and texts(mine / EXERCISE).count(HELPER) == 1
     assert source_of(mine / OTHER, "score_std").endswith("d_k**0.5")
-    assert git(mine, "rev-parse", "HEAD") == git(theirs, "rev-parse", "HEAD")
+    assert git(mine, "rev-parse", "HEAD^2" if committed else "HEAD") == git(theirs, "rev-parse", "HEAD")
     assert update(mine, NOW).startswith("The course is up to date")
 
 
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
+@needs_kill
+def test_git_pull_after_a_kill_loses_nothing(two_answers):
+    theirs, mine = two_answers
+    kill_in_the_middle(mine, "put", 3)
+    git(mine, "stash", "-q")
+    git(mine, "pull", "-q")
+    with pytest.raises(subprocess.CalledProcessError):
+        git(mine, "stash", "pop")
+    git(mine, "checkout", "-q", "stash@{0}", "--", ".")
+    publish(theirs)
+    said = update(mine, NOW)
+    assert "An earlier update was interrupted, and you went on with git since" in said
+    assert is_new(mine, theirs) and source_of(mine / EXERCISE, "scores") == CALLS_HELPER and HELPER in texts(mine / EXERCISE)
+
+
+@needs_kill
 def test_what_was_written_after_a_kill_stays_too(two_answers):
     theirs, mine = two_answers
-    subprocess.run([sys.executable, "-c", KILLED, str(mine), "3", "file"], cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    kill_in_the_middle(mine, "put", 3)
     for path, exercise in ((EXERCISE, "softmax_rows"), (OTHER, "stable_softmax")):
         edit(mine / path, lambda n, exercise=exercise: answer(n, f"def {exercise}(scores):\n    return 'later'", exercise))
     later = (mine / OTHER).read_bytes()

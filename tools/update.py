@@ -21,6 +21,7 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
+_SAVED = "Your notebooks, as they were:"
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as a script, Python looks in tools/ only
 
@@ -100,21 +101,29 @@ def update(root: Path, now: datetime) -> str:
     root = root.resolve()
     check(root)
     folder = _git_file(root, "course-update")
-    plan = Plan.found(folder)
+    plan, begun = Plan.found(folder), []
     if plan is not None:
-        _keep_later_edits(root, plan, root / "saved" / now.strftime("%Y-%m-%d_%H-%M-%S"))
-        carry_out(root, plan)
-        return "\n".join(["An earlier update was interrupted. It is finished now.", *plan.said])
+        saved = next((line for line in plan.said if line.startswith(_SAVED)), "")
+        if commit_of(root, "HEAD") in (plan.head, plan.commit):
+            _keep_later_edits(root, plan, _folder_for(root, now))
+            carry_out(root, plan)
+            return "\n".join(["An earlier update was interrupted. It is finished now.", *plan.said])
+        begun = [f"An earlier update was interrupted, and you went on with git since. {saved}".strip()]
     source = find_source(root)
     head, target = commit_of(root, "HEAD"), commit_of(root, source.ref)
     if git(root, "merge-base", "--is-ancestor", target, head, may_fail=True) is not None:
-        return _up_to_date(root, source)
+        shutil.rmtree(folder, ignore_errors=True)
+        return "\n".join([*begun, _up_to_date(root, source)])
     try:
         plan = prepare(root, source, head, target, folder, now)
         carry_out(root, plan)
     except OSError as error:
         raise CannotUpdate(f"{error.filename or 'A file'} cannot be written: {error.strerror or error}. Nothing was changed.") from None
-    return "\n".join(plan.said)
+    return "\n".join([*begun, *plan.said])
+
+
+def _folder_for(root: Path, now: datetime) -> Path:
+    return root / "saved" / now.strftime("%Y-%m-%d_%H-%M-%S")
 
 
 def check(root: Path) -> None:
@@ -263,13 +272,13 @@ def prepare(root: Path, source: Source, head: str, target: str, folder: Path, no
     base = _base(root, head, source.ref)
     course = Course(root, base, target, tree(root, base), tree(root, target))
     mine, simple = _sort(course)
-    saved = root / "saved" / now.strftime("%Y-%m-%d_%H-%M-%S")
+    saved = _folder_for(root, now)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     plan = Plan(folder, head, target)
     plan.said.append(f"The course is up to date: {git(root, 'log', '-1', '--format=%h, %s', target)}")
     if mine:
-        plan.said.append(f"Your notebooks, as they were: {_shown(saved, root)}")
+        plan.said.append(f"{_SAVED} {_shown(saved, root)}")
     carried = _carry(course, [path for path in mine if course.changed(path)], _shown(saved, root), plan.said)
     for path in mine:
         _write(saved / path, (root / path).read_bytes())
