@@ -481,9 +481,7 @@ def test_git_pull_after_a_kill_loses_nothing(two_answers):
     kill_in_the_middle(mine, "put", 3)
     git(mine, "stash", "-q")
     git(mine, "pull", "-q")
-    with pytest.raises(subprocess.CalledProcessError):
-        git(mine, "stash", "pop")
-    git(mine, "checkout", "-q", "stash@{0}", "--", ".")
+    git(mine, "stash", "pop", "-q")
     publish(theirs)
     said = update(mine, NOW)
     assert "An earlier update was interrupted, and you went on with git since" in said
