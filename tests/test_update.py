@@ -480,6 +480,7 @@ def test_git_pull_after_a_kill_loses_nothing(two_answers):
     theirs, mine = two_answers
     kill_in_the_middle(mine, "put", 3)
     git(mine, "stash", "-q")
+    publish(theirs, "third")
     git(mine, "pull", "-q")
     git(mine, "stash", "pop", "-q")
     publish(theirs)
