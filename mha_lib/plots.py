@@ -151,7 +151,7 @@ def curves(
         figure, axis = plt.subplots(figsize=(6.4, 3.7), layout="constrained")
         for i, (name, values) in enumerate(series.items()):
             axis.plot(
-                x, values, label=name, linewidth=2, markersize=6,
+                x, values, label=name, linewidth=2, markersize=6, markevery=max(1, len(x) // 12),
                 color=(BLUE, ORANGE, GREEN, GREY)[i % 4], linestyle=DASHES[i % 4], marker=MARKERS[i % 5],
             )
         if level is not None:
@@ -165,7 +165,8 @@ def curves(
             axis.set_yscale("log")
         elif min(min(v) for v in series.values()) >= 0:
             axis.set_ylim(bottom=0)
-        axis.legend(frameon=False)
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(x) > 24 else {}
+        axis.legend(frameon=False, **beside)
         plt.show()
 
 
@@ -340,3 +341,62 @@ def _numbers(x: Tensor) -> Tensor:
 
 def _for_each(names: Sequence, count: int) -> list[Sequence[str]]:
     return [names] * count if isinstance(names[0], str) else list(names)
+
+
+def bands(
+    x: Sequence[float],
+    series: dict[str, Sequence[Sequence[float]]],
+    xlabel: str,
+    ylabel: str,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Draw several runs of each named series: a line through the means, a band from the lowest to the highest.
+
+    Shapes: each series (runs, len(x)), numbers between 0 and 1; level is a named height.
+    """
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(6.4, 3.9), layout="constrained")
+        for i, (name, runs) in enumerate(series.items()):
+            columns, color = list(zip(*runs)), (BLUE, ORANGE, GREEN, GREY)[i % 4]
+            axis.fill_between(x, [min(c) for c in columns], [max(c) for c in columns], color=color, alpha=0.2, linewidth=0)
+            axis.plot(
+                x, [sum(c) / len(c) for c in columns], label=name, linewidth=2, markersize=6,
+                color=color, linestyle=DASHES[i % 4], marker=MARKERS[i % 5],
+            )
+        if level is not None:
+            axis.axhline(level[1], color=GREY, linewidth=1, linestyle=":")
+            axis.text(x[0], level[1], level[0], color=GREY, va="bottom")
+        axis.set(xlabel=xlabel, ylabel=ylabel, xticks=list(x), ylim=(0, 1.03))
+        axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        plt.show()
+
+
+def heads(tables: dict[str, Tensor], lowest: float = 0.1) -> None:
+    """Draw a number for every head of a model, one table for each title: a row a layer, a column a head.
+
+    Shapes: each table (layers, heads), between 0 and 1; numbers below the lowest are shown by their shade alone.
+    """
+    with plt.rc_context(STYLE):
+        columns = min(2, len(tables))
+        rows = -(-len(tables) // columns)
+        some = next(iter(tables.values()))
+        width, height = some.size(1) * 0.36 + 0.4, some.size(0) * 0.33 + 0.7
+        figure, axes = plt.subplots(rows, columns, figsize=(columns * width, rows * height), layout="constrained", squeeze=False)
+        for place, axis in enumerate(axes.flat):
+            axis.set_visible(place < len(tables))
+        for i, (axis, (title, table)) in enumerate(zip(axes.flat, tables.items())):
+            table = _numbers(table)
+            axis.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            for layer in range(table.size(0)):
+                for head in range(table.size(1)):
+                    value = float(table[layer, head])
+                    if value >= lowest:
+                        text = f"{value:.2f}".removeprefix("0")
+                        axis.text(head, layer, text, ha="center", va="center", fontsize=8, color="white" if value > 0.55 else "black")
+            axis.set(title=title, xticks=range(table.size(1)), yticks=range(table.size(0)))
+            axis.set_xlabel("head" if i + columns >= len(tables) else "")
+            axis.set_ylabel("layer" if i % columns == 0 else "")
+            axis.tick_params(length=0)
+            for side in axis.spines.values():
+                side.set_visible(False)
+        plt.show()
