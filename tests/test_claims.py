@@ -13,6 +13,7 @@ from tests.conftest import ROOT, code_cells, each_notebook, load, texts
 # What stands in a text although no cell prints or sets it: notebook, number, and why it may.
 ALLOWED = {
     "02_scaling": {"22.6": "the root of 512, worked out in the sentence"},
+    "08_trained_heads": {"2.77": "ln 16, which chapter 2 prints"},
     "09_positions": {"6.3": "one turn, two pi", "46": "all but the first two of 48 places"},
     "10_decoding": {"15": "1 + 2 + 3 + 4 + 5 of the cells in the picture"},
     "14_real_heads": {"72": "six layers of twelve heads"},
