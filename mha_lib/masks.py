@@ -39,14 +39,6 @@ def window_mask(size: int, window: int, device: torch.device | str | None = None
     return causal_mask(size, device).triu(1 - window)
 
 
-def window_mask(size: int, window: int, device: torch.device | str | None = None) -> Tensor:
-    """Allow each token itself and the window - 1 tokens before it.
-
-    Shapes: returns bool (1, size, size); True = may attend.
-    """
-    return causal_mask(size, device).triu(1 - window)
-
-
 def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:
     """Allow every key that is a real token, for every query.
 

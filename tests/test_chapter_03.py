@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from mha_lib import attention, causal_mask, decoder_mask
+from mha_lib import attention, causal_mask, decoder_mask, window_mask
 from mha_lib.experiments import next_token
-from mha_lib.masks import window_mask
 
 
 def x():

@@ -12,9 +12,11 @@ from tests.conftest import ROOT, code_cells, each_notebook, load, texts
 
 # What stands in a text although no cell prints or sets it: notebook, number, and why it may.
 ALLOWED = {
-    "02_scaling": {
-        "22.6": "the root of 512, worked out in the sentence",
-    },
+    "02_scaling": {"22.6": "the root of 512, worked out in the sentence"},
+    "08_trained_heads": {"2.77": "ln 16, which chapter 2 prints"},
+    "09_positions": {"6.3": "one turn, two pi", "46": "all but the first two of 48 places"},
+    "10_decoding": {"15": "1 + 2 + 3 + 4 + 5 of the cells in the picture"},
+    "14_real_heads": {"72": "six layers of twelve heads"},
 }
 SMALL = 12  # whole numbers up to here are mostly counts, places and heads, said in passing
 NUMBER = re.compile(r"(?<![\w.,^_{/-])[-−]?(\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(\.\d+)?(?![\w]|,\d|\.\d)")
@@ -25,6 +27,7 @@ NOT_A_CLAIM = (
     r"(?i)\b(chapter|exercise|section|footnote|part)s? \d+(\.\d+)*( (and|to) \d+)?",
     r"(?m)^#+ \d+ ·",
     r"\b\d+(-| )bits?\b",
+    r"\b(19|20)\d\d\b",  # years
     r"\*Reading: [^*]*\*",
 )
 
@@ -78,7 +81,10 @@ def test_every_number_in_the_text_is_shown_or_set_by_a_cell(path):
 
 @pytest.mark.parametrize("name", ALLOWED)
 def test_what_is_allowed_is_still_needed(name):
-    notebook = load(ROOT / "notebooks" / f"{name}.ipynb")
+    path = ROOT / "notebooks" / f"{name}.ipynb"
+    if not path.exists():
+        pytest.skip("this chapter is not written yet")
+    notebook = load(path)
     assert all(ALLOWED[name].values())
     needless = set(ALLOWED[name]) - unsupported(notebook)
     assert not needless, f"{name}: shown by a cell by now, or gone from the text: {needless}"

@@ -158,6 +158,8 @@ def test_a_chapter_shows_pictures_or_tables(path):
 
 @each_notebook("notebooks")
 def test_a_chapter_says_how_long_it_takes(path):
+    if path.name >= "09":
+        pytest.skip("part one says it at its head")
     assert re.search(r"\d+ minutes", load(path).cells[0].source)
 
 
