@@ -5,12 +5,17 @@ from mha_lib import requirements
 requirements.check()
 
 from mha_lib.attention import attention
+from mha_lib.cache import KeyValueCache
 from mha_lib.device import get_device
+from mha_lib.grouped import GroupedQueryAttention
 from mha_lib.heads import merge_heads, split_heads
-from mha_lib.masks import causal_mask, decoder_mask, padding_mask, to_torch_mask
+from mha_lib.masks import causal_mask, decoder_mask, padding_mask, to_torch_mask, window_mask
 from mha_lib.multi_head import MultiHeadAttention, clones
+from mha_lib.positions import rotate, sinusoidal
 
 __all__ = [
+    "GroupedQueryAttention",
+    "KeyValueCache",
     "MultiHeadAttention",
     "attention",
     "causal_mask",
@@ -19,6 +24,9 @@ __all__ = [
     "get_device",
     "merge_heads",
     "padding_mask",
+    "rotate",
+    "sinusoidal",
     "split_heads",
     "to_torch_mask",
+    "window_mask",
 ]

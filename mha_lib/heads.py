@@ -51,3 +51,18 @@ def head_width(d_model: int, num_heads: int) -> int:
             f"these head counts work: {', '.join(map(str, fitting))}"
         )
     return d_model // num_heads
+
+
+def group_size(num_heads: int, num_kv_heads: int) -> int:
+    """Return how many query heads share one key head.
+
+    Raises:
+        ValueError: num_kv_heads is not positive, or does not divide num_heads.
+    """
+    if num_kv_heads <= 0 or num_heads % num_kv_heads:
+        fitting = [n for n in range(1, num_heads + 1) if num_heads % n == 0]
+        raise ValueError(
+            f"num_heads={num_heads} query heads cannot share num_kv_heads={num_kv_heads} key heads evenly; "
+            f"these numbers of key heads work: {', '.join(map(str, fitting))}"
+        )
+    return num_heads // num_kv_heads

@@ -100,8 +100,12 @@ def with_head_axis(mask: Tensor, query: Tensor, key: Tensor, num_heads: int) -> 
         ValueError: the mask fits none of the accepted shapes; the message prints them.
         TypeError: the mask holds floats.
     """
+    return with_head_axis_for(mask, query.size(0), num_heads, query.size(1), key.size(1))
+
+
+def with_head_axis_for(mask: Tensor, batch: int, num_heads: int, query_len: int, key_len: int) -> Tensor:
+    """Do as with_head_axis, where the sizes are known and not the inputs."""
     mask = as_bool_mask(mask)
-    batch, query_len, key_len = query.size(0), query.size(1), key.size(1)
     accepted = {
         2: ((1, query_len), (key_len,)),
         3: ((1, batch), (1, query_len), (key_len,)),
@@ -123,3 +127,87 @@ def _check_devices(query: Tensor, key: Tensor, value: Tensor) -> None:
             f"the inputs lie on different devices: query {query.device}, key {key.device}, "
             f"value {value.device}; move them with .to(query.device)"
         )
+
+
+def check_rotation(x: Tensor, positions: Tensor, base: float) -> None:
+    """Check what is given to rotate: an even width, and a position for every token."""
+    shapes = f"x {tuple(x.shape)}, positions {tuple(positions.shape)}"
+    if x.dim() < 2:
+        raise ValueError(f"x must be (..., T, d_k); got {shapes}")
+    if x.size(-1) % 2 or x.size(-1) == 0:
+        raise ValueError(f"rotary positions turn pairs of features, so d_k must be even and at least 2; got d_k={x.size(-1)}")
+    if base <= 0:
+        raise ValueError(f"base must be greater than 0; got {base}")
+    if positions.device != x.device:
+        raise ValueError(f"the positions lie on {positions.device}, x on {x.device}; move them with .to(x.device)")
+    room = x.shape[:-1]
+    offset = len(room) - positions.dim()
+    if offset < 0 or any(n not in (1, room[offset + i]) for i, n in enumerate(positions.shape)):
+        raise ValueError(
+            f"the positions do not broadcast to {tuple(room)}, the axes of x in front of the features; "
+            f"got {shapes}: give (T,), or (B, 1, T) beside heads (B, h, T, d_k)"
+        )
+    # What a tensor holds is not known while a graph is traced, nor on the meta device.
+    if not torch.compiler.is_compiling() and positions.device.type != "meta" and bool((positions < 0).any()):
+        raise ValueError(f"positions must be at least 0; the smallest is {positions.min().item()}")
+
+
+def check_cache_inputs(key: Tensor, value: Tensor, keys: Tensor | None, values: Tensor | None, length: int) -> None:
+    """Check what is appended to a cache, beside the length tokens that it keeps already."""
+    if key.dim() != 4 or value.dim() != 4 or key.shape[:3] != value.shape[:3]:
+        raise ValueError(
+            "key must be (B, h, T, d_k) and value (B, h, T, d_v), of the same tokens; "
+            f"got key {tuple(key.shape)}, value {tuple(value.shape)}"
+        )
+    if key.size(2) == 0:
+        raise ValueError(f"there is no token to append: axis 2 must be at least 1; got key {tuple(key.shape)}")
+    if key.dtype != value.dtype or key.device != value.device:
+        raise ValueError(f"key and value differ: key {key.dtype} on {key.device}, value {value.dtype} on {value.device}")
+    for name, new, kept in (("key", key, keys), ("value", value, values)):
+        if kept is not None and _kind(new) != _kind(kept):
+            held = (*kept.shape[:2], length, kept.size(3))
+            raise ValueError(
+                f"the {name} {tuple(new.shape)}, {new.dtype} on {new.device}, does not fit the cache, which keeps "
+                f"{held}, {kept.dtype} on {kept.device}: batch, heads, features, dtype and device must be the same. "
+                "Another layer or text needs a cache of its own, or reset()"
+            )
+
+
+def _kind(x: Tensor) -> tuple:
+    return x.size(0), x.size(1), x.size(3), x.dtype, x.device
+
+
+def check_rotary(d_model: int, num_heads: int, base: float) -> None:
+    """Check that the heads of a layer can be turned: an even width of each, and a base."""
+    if d_model // num_heads % 2:
+        fitting = [n for n in range(1, d_model + 1) if d_model % n == 0 and d_model // n % 2 == 0]
+        raise ValueError(
+            f"rotary positions turn pairs of features, but d_model={d_model} in num_heads={num_heads} heads makes "
+            f"d_k={d_model // num_heads}, which is odd; these head counts make it even: {', '.join(map(str, fitting)) or 'none'}"
+        )
+    if base <= 0:
+        raise ValueError(f"rotary_base must be greater than 0; got {base}")
+
+
+def check_grouped_inputs(x: Tensor, d_model: int) -> None:
+    """Check what is given to a layer of self-attention: (B, T, d_model), of one token at least."""
+    if x.dim() != 3:
+        raise ValueError(f"x must be (B, T, d_model); got {tuple(x.shape)}")
+    if x.size(-1) != d_model:
+        raise ValueError(f"x has {x.size(-1)} features on axis -1, but d_model={d_model}; got {tuple(x.shape)}")
+    if x.size(1) == 0:
+        raise ValueError(f"x holds no token: axis 1 must be at least 1; got {tuple(x.shape)}")
+
+
+def grouped_mask(mask: Tensor, x: Tensor, num_heads: int, cached: int) -> Tensor:
+    """Check a mask whose keys are the cached tokens and those of x, and put in the axis of the heads."""
+    batch, length = x.size(0), x.size(1)
+    if mask.device != x.device:
+        raise ValueError(f"the mask lies on {mask.device}, x on {x.device}; build it there or move it with .to(x.device)")
+    try:
+        return with_head_axis_for(mask, batch, num_heads, length, cached + length)
+    except ValueError as error:
+        raise ValueError(
+            f"{error}. T_k counts the {cached} tokens in the cache and the {length} new ones: "
+            f"causal_mask({length}, keys={cached + length}) has that shape"
+        ) from None

@@ -6,14 +6,37 @@ from torch import Tensor
 from mha_lib.inputs import with_head_axis
 
 
-def causal_mask(size: int, device: torch.device | str | None = None) -> Tensor:
-    """Allow each token itself and the tokens before it.
+def causal_mask(queries: int, device: torch.device | str | None = None, *, keys: int | None = None) -> Tensor:
+    """Allow each token itself and the tokens before it; with more keys than queries, the queries are the last tokens.
 
-    Shapes: returns bool (1, size, size); True = may attend.
+    Shapes: returns bool (1, queries, keys); True = may attend. keys is queries where it is not given.
+
+    Raises:
+        ValueError: a size is negative, or there are fewer keys than queries.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.3.
     """
-    return torch.ones(1, size, size, dtype=torch.bool, device=device).tril()
+    keys = queries if keys is None else keys
+    if not 0 <= queries <= keys:
+        raise ValueError(
+            f"each query stands among the keys, so there must be at least as many keys: got queries={queries}, keys={keys}"
+        )
+    return torch.ones(1, queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def window_mask(size: int, window: int, device: torch.device | str | None = None) -> Tensor:
+    """Allow each token itself and the tokens before it, window of them at most.
+
+    Shapes: returns bool (1, size, size); True = may attend.
+
+    Raises:
+        ValueError: size is negative, or window is less than 1.
+
+    Source: Beltagy et al. 2020, "Longformer", section 3.1 (sliding window), under a causal mask.
+    """
+    if window < 1:
+        raise ValueError(f"a token sees itself at least, so window must be at least 1; got {window}")
+    return causal_mask(size, device).triu(1 - window)
 
 
 def padding_mask(tokens: Tensor, pad_id: int) -> Tensor:

@@ -85,7 +85,7 @@ def attention_maps(
 
 
 def attention_arcs(weights: Tensor, tokens: Sequence[str], query: int) -> None:
-    """Draw one query's weights as arcs over the sentence: the thicker, the larger.
+    """Draw one query's weights as arcs over the sentence, its own as a loop: the thicker, the larger.
 
     Shapes: weights (T,), T tokens; query is the index of the token that asks.
     """
@@ -93,15 +93,15 @@ def attention_arcs(weights: Tensor, tokens: Sequence[str], query: int) -> None:
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(7.2, 2.9), layout="constrained")
         for i, (weight, token) in enumerate(zip(weights.tolist(), tokens)):
-            reach = abs(i - query)
-            if reach:
-                bend = -0.55 if i > query else 0.55
-                axis.add_patch(
-                    FancyArrowPatch(
-                        (query, 0.12), (i, 0.12), connectionstyle=f"arc3,rad={bend}", arrowstyle="-",
-                        linewidth=0.6 + 14 * weight, color=BLUE, alpha=0.75, capstyle="round",
-                    )
+            start, end, bend = (query, i, -0.55 if i > query else 0.55)
+            if i == query:  # a loop above the token itself
+                start, end, bend = query - 0.2, query + 0.2, -1.5
+            axis.add_patch(
+                FancyArrowPatch(
+                    (start, 0.12), (end, 0.12), connectionstyle=f"arc3,rad={bend}", arrowstyle="-",
+                    linewidth=0.6 + 14 * weight, color=BLUE, alpha=0.75, capstyle="round",
                 )
+            )
             box = {"boxstyle": "round,pad=0.35", "facecolor": "#dbe8f7" if i == query else "white", "edgecolor": BLUE if i == query else GREY}
             axis.text(i, 0, token, ha="center", va="center", bbox=box, fontsize=12)
             axis.text(i, -0.32, f"{weight:.2f}", ha="center", va="center", fontsize=12)
@@ -151,7 +151,7 @@ def curves(
         figure, axis = plt.subplots(figsize=(6.4, 3.7), layout="constrained")
         for i, (name, values) in enumerate(series.items()):
             axis.plot(
-                x, values, label=name, linewidth=2, markersize=6,
+                x, values, label=name, linewidth=2, markersize=6, markevery=max(1, len(x) // 12),
                 color=(BLUE, ORANGE, GREEN, GREY)[i % 4], linestyle=DASHES[i % 4], marker=MARKERS[i % 5],
             )
         if level is not None:
@@ -165,7 +165,8 @@ def curves(
             axis.set_yscale("log")
         elif min(min(v) for v in series.values()) >= 0:
             axis.set_ylim(bottom=0)
-        axis.legend(frameon=False)
+        beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)} if len(x) > 24 else {}
+        axis.legend(frameon=False, **beside)
         plt.show()
 
 
@@ -340,6 +341,34 @@ def _numbers(x: Tensor) -> Tensor:
 
 def _for_each(names: Sequence, count: int) -> list[Sequence[str]]:
     return [names] * count if isinstance(names[0], str) else list(names)
+
+
+def bands(
+    x: Sequence[float],
+    series: dict[str, Sequence[Sequence[float]]],
+    xlabel: str,
+    ylabel: str,
+    level: tuple[str, float] | None = None,
+) -> None:
+    """Draw several runs of each named series: a line through the means, a band from the lowest to the highest.
+
+    Shapes: each series (runs, len(x)), numbers between 0 and 1; level is a named height.
+    """
+    with plt.rc_context(STYLE):
+        figure, axis = plt.subplots(figsize=(6.4, 3.9), layout="constrained")
+        for i, (name, runs) in enumerate(series.items()):
+            columns, color = list(zip(*runs)), (BLUE, ORANGE, GREEN, GREY)[i % 4]
+            axis.fill_between(x, [min(c) for c in columns], [max(c) for c in columns], color=color, alpha=0.2, linewidth=0)
+            axis.plot(
+                x, [sum(c) / len(c) for c in columns], label=name, linewidth=2, markersize=6,
+                color=color, linestyle=DASHES[i % 4], marker=MARKERS[i % 5],
+            )
+        if level is not None:
+            axis.axhline(level[1], color=GREY, linewidth=1, linestyle=":")
+            axis.text(x[0], level[1], level[0], color=GREY, va="bottom")
+        axis.set(xlabel=xlabel, ylabel=ylabel, xticks=list(x), ylim=(0, 1.03))
+        axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        plt.show()
 
 
 def heads(tables: dict[str, Tensor], lowest: float = 0.1) -> None:

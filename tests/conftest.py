@@ -48,6 +48,18 @@ def texts(cell) -> list[str]:
     return found
 
 
+def seeded_randn(*shape, seed: int, dtype=None):
+    """Return normal numbers on the CPU, the same ones in every dtype but for rounding."""
+    import torch
+
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype or torch.float32)
+
+
+def relative(got, want) -> float:
+    """Return the largest difference in units of the largest number wanted."""
+    return float((got - want).detach().abs().max() / want.detach().abs().max())
+
+
 def missing_model() -> str:
     """Return why what needs the real model cannot run here, or ""."""
     if importlib.util.find_spec("transformers") is None:
