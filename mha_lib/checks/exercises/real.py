@@ -364,13 +364,13 @@ find_head = RealExercise(
     read=read.REAL_CENSUS,
     probes=[
         Probe("one back", (_random_maps(220), "back")),
-        Probe("one back, with much weight on [CLS]", (_biased_maps(223), "back")),
-        Probe("one back, other maps", (_biased_maps(225), "back")),
-        Probe("one back, a third time", (_random_maps(227), "back")),
+        Probe("one back where [CLS] draws much", (_biased_maps(223), "back")),
+        Probe("one back in other maps", (_biased_maps(225), "back")),
+        Probe("one back in longer maps", (_random_maps(227, tokens=11), "back")),
         Probe("from one token to another", (_random_maps(221), (6, 2))),
         Probe("from a token to a later one", (_random_maps(222), (3, 5))),
-        Probe("the real model, one back", (Fresh(lambda: _real_maps(ORANGE), f"the maps of “{ORANGE}”"), "back")),
-        Probe("the real model, from it to animal", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))),
+        Probe("one back in the real model", (Fresh(lambda: _real_maps(ORANGE), f"the maps of “{ORANGE}”"), "back")),
+        Probe("from it to animal in the real model", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))),
     ],
     mistakes=[
         Mistake(
