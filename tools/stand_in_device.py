@@ -99,7 +99,7 @@ def _target(name, args, kwargs):
 
 
 def _on_cpu(value):
-    is_device = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
+    is_device = (isinstance(value, torch.device) and value.type == "cuda") or (isinstance(value, str) and value.startswith("cuda"))
     return torch.device("cpu") if is_device else value
 
 
