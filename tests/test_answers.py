@@ -6,8 +6,10 @@ from mha_lib import checks
 from mha_lib.checks.case import Binding
 from mha_lib.checks.classes.exercise import ClassExercise
 from mha_lib.checks.exercise import Exercise
+from mha_lib.checks.exercises.real import RealExercise
 from mha_lib.checks.guard import Guard
 from tests.answers import right_answers, wrong_answers
+from tests.conftest import missing_model
 
 
 def name(answer):
@@ -17,7 +19,14 @@ def name(answer):
 def judge(answer):
     if "einops" in answer.source:
         pytest.importorskip("einops", reason="einops is not installed: pip install -e '.[test]'")
-    return getattr(checks, answer.check).judge(answer.load())
+    exercise = getattr(checks, answer.check)
+    skip_without_its_model(exercise)
+    return exercise.judge(answer.load())
+
+
+def skip_without_its_model(exercise):
+    if isinstance(exercise, RealExercise) and (missing := missing_model()):
+        pytest.skip(missing)
 
 
 @pytest.mark.parametrize("answer", wrong_answers(), ids=name)
@@ -59,6 +68,7 @@ def test_no_mimic_of_a_mistake_is_right(exercise):
     """A mimic that agrees with the reference on every probe would be no mistake."""
     if isinstance(exercise, ClassExercise):
         return
+    skip_without_its_model(exercise)
     with Guard() as guard:
         for mistake in exercise.mistakes:
             for mimic in mistake.mimics:

@@ -141,11 +141,16 @@ load_real_weights = RealExercise(
 # -- attention inside the model
 
 
+def _fill(scores: Tensor, mask: Tensor, lowest: float | None = None) -> Tensor:
+    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min if lowest is None else lowest)
+
+
 def _adapter(
     *,
     repeat=lambda x, n: x.repeat_interleave(n, 1),
     causal=lambda module, query, key: bool(module.is_causal) and query.size(2) > 1,
-    hide=lambda scores, mask: scores.masked_fill(~mask, torch.finfo(scores.dtype).min),
+    hide=_fill,
+    hide_future=_fill,
     factor=lambda query, scaling: scaling,
     place=lambda output: output.transpose(1, 2),
     give=lambda weights: weights,
@@ -158,13 +163,18 @@ def _adapter(
             key, value = repeat(key, groups), repeat(value, groups)
         scores = query @ key.transpose(-2, -1) * factor(query, scaling or query.size(-1) ** -0.5)
         if attention_mask is None and causal(module, query, key):
-            attention_mask = torch.ones(query.size(2), key.size(2), dtype=torch.bool).tril()
+            scores = hide_future(scores, torch.ones(query.size(2), key.size(2), dtype=torch.bool).tril())
         if attention_mask is not None:
             scores = hide(scores, attention_mask)
         weights = scores.softmax(-1)
         return place(weights @ value), give(weights)
 
     return attend
+
+
+def _both_masks(hide: Callable) -> tuple:
+    """Return a mistake with the mask that is given, and the same with the one that is made as well."""
+    return _adapter(hide=hide), _adapter(hide=hide, hide_future=hide)
 
 
 def _call_inside(function, module, *arguments):
@@ -240,16 +250,16 @@ my_attention = RealExercise(
         Mistake(
             "real_mask_added",
             "You add the mask to the scores. It holds True and False: as numbers 1 and 0, they block nothing.",
-            _adapter(hide=lambda scores, mask: scores + mask),
-            _adapter(hide=lambda scores, mask: scores + ~mask),
+            *_both_masks(lambda scores, mask: scores + mask),
+            *_both_masks(lambda scores, mask: scores + ~mask),
         ),
         Mistake(
             "real_mask_inverted",
             "You block where the mask says True. Here True means may attend, as in the course.",
-            _adapter(hide=lambda scores, mask: scores.masked_fill(mask, torch.finfo(scores.dtype).min)),
-            _adapter(hide=lambda scores, mask: scores.masked_fill(mask, -torch.inf)),
+            *_both_masks(lambda scores, mask: _fill(scores, ~mask)),
+            *_both_masks(lambda scores, mask: _fill(scores, ~mask, -torch.inf)),
         ),
-        Mistake("real_mask_ignored", "The mask that you are given changes nothing.", _adapter(hide=lambda scores, mask: scores)),
+        Mistake("real_mask_ignored", "The mask that you are given changes nothing.", *_both_masks(lambda scores, mask: scores)),
         Mistake(
             "real_not_causal",
             "In a causal model no mask means causal. Your tokens see those after them.",
@@ -354,13 +364,13 @@ find_head = RealExercise(
     read=read.REAL_CENSUS,
     probes=[
         Probe("one back", (_random_maps(220), "back")),
-        Probe("one back, with much weight on [CLS]", (_biased_maps(223), "back")),
-        Probe("one back, other maps", (_biased_maps(225), "back")),
-        Probe("one back, a third time", (_random_maps(227), "back")),
+        Probe("one back where [CLS] draws much", (_biased_maps(223), "back")),
+        Probe("one back in other maps", (_biased_maps(225), "back")),
+        Probe("one back in longer maps", (_random_maps(227, tokens=11), "back")),
         Probe("from one token to another", (_random_maps(221), (6, 2))),
         Probe("from a token to a later one", (_random_maps(222), (3, 5))),
-        Probe("the real model, one back", (Fresh(lambda: _real_maps(ORANGE), f"the maps of “{ORANGE}”"), "back")),
-        Probe("the real model, from it to animal", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))),
+        Probe("one back in the real model", (Fresh(lambda: _real_maps(ORANGE), f"the maps of “{ORANGE}”"), "back")),
+        Probe("from it to animal in the real model", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))),
     ],
     mistakes=[
         Mistake(
