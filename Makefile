@@ -3,16 +3,21 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/made
-# Several processes with one thread each do not take each other's cores.
-ALL_CORES := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n logical --maxprocesses=4
+# Options of make lab: make lab LAB="--port 9000 --no-browser"
+LAB ?=
+ALL_CORES := $(BIN)/python -m pytest -n logical --maxprocesses=4
 
-.PHONY: lab test browser env notebooks progress mistakes update bench robust
-ifneq ($(shell test -x $(BIN)/python && cat $(STAMP) 2>/dev/null),$(CURDIR))
+.PHONY: lab teacher test browser env notebooks progress mistakes update bench robust
+ifneq "$(shell test -x $(BIN)/python && cat $(STAMP) 2>/dev/null)" "$(CURDIR)"
 .PHONY: $(STAMP)
 endif
 
 lab: $(STAMP)
-	$(BIN)/python -m jupyter lab notebooks/00_start_here.ipynb
+	@$(BIN)/python tools/lab.py $(LAB)
+
+# Shows nbgrader in JupyterLab; a new environment hides it.
+teacher: $(STAMP)
+	@$(BIN)/python tools/teacher.py on
 
 # In the order of the files: by default those with few tests, the longest among them, would begin last.
 test: $(STAMP)
@@ -42,6 +47,6 @@ robust: $(STAMP)
 env: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	@command -v $(PYTHON) >/dev/null || { \
+	@command -v "$(PYTHON)" >/dev/null || { \
 	  echo "There is no $(PYTHON) here. Install Python 3.11 or newer, or say which: make PYTHON=python3.12"; exit 1; }
-	@$(PYTHON) tools/make_env.py $(VENV)
+	@"$(PYTHON)" tools/make_env.py $(VENV)

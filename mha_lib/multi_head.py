@@ -63,7 +63,8 @@ class MultiHeadAttention(nn.Module):
             mask (T_q, T_k), (B, 1 or T_q, T_k) or (B, 1 or h, 1 or T_q, T_k); True = may attend.
 
         With need_weights the weights (B, h, T_q, T_k) stand in .attn afterwards, detached.
-        Without, .attn is None, and the fused kernel never builds that table.
+        Without, .attn is None, and PyTorch's fused product does the work: it builds no such table,
+        except where dropout is at work on a CPU.
 
         Raises:
             ValueError: shapes, dtypes or devices do not fit; the message prints them.

@@ -85,7 +85,7 @@ def attention_maps(
 
 
 def attention_arcs(weights: Tensor, tokens: Sequence[str], query: int) -> None:
-    """Draw one query's weights as arcs over the sentence: the thicker, the larger.
+    """Draw one query's weights as arcs over the sentence, its own as a loop: the thicker, the larger.
 
     Shapes: weights (T,), T tokens; query is the index of the token that asks.
     """
@@ -93,15 +93,15 @@ def attention_arcs(weights: Tensor, tokens: Sequence[str], query: int) -> None:
     with plt.rc_context(STYLE):
         figure, axis = plt.subplots(figsize=(7.2, 2.9), layout="constrained")
         for i, (weight, token) in enumerate(zip(weights.tolist(), tokens)):
-            reach = abs(i - query)
-            if reach:
-                bend = -0.55 if i > query else 0.55
-                axis.add_patch(
-                    FancyArrowPatch(
-                        (query, 0.12), (i, 0.12), connectionstyle=f"arc3,rad={bend}", arrowstyle="-",
-                        linewidth=0.6 + 14 * weight, color=BLUE, alpha=0.75, capstyle="round",
-                    )
+            start, end, bend = (query, i, -0.55 if i > query else 0.55)
+            if i == query:  # a loop above the token itself
+                start, end, bend = query - 0.2, query + 0.2, -1.5
+            axis.add_patch(
+                FancyArrowPatch(
+                    (start, 0.12), (end, 0.12), connectionstyle=f"arc3,rad={bend}", arrowstyle="-",
+                    linewidth=0.6 + 14 * weight, color=BLUE, alpha=0.75, capstyle="round",
                 )
+            )
             box = {"boxstyle": "round,pad=0.35", "facecolor": "#dbe8f7" if i == query else "white", "edgecolor": BLUE if i == query else GREY}
             axis.text(i, 0, token, ha="center", va="center", bbox=box, fontsize=12)
             axis.text(i, -0.32, f"{weight:.2f}", ha="center", va="center", fontsize=12)
@@ -368,4 +368,35 @@ def bands(
             axis.text(x[0], level[1], level[0], color=GREY, va="bottom")
         axis.set(xlabel=xlabel, ylabel=ylabel, xticks=list(x), ylim=(0, 1.03))
         axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        plt.show()
+
+
+def heads(tables: dict[str, Tensor], lowest: float = 0.1) -> None:
+    """Draw a number for every head of a model, one table for each title: a row a layer, a column a head.
+
+    Shapes: each table (layers, heads), between 0 and 1; numbers below the lowest are shown by their shade alone.
+    """
+    with plt.rc_context(STYLE):
+        columns = min(2, len(tables))
+        rows = -(-len(tables) // columns)
+        some = next(iter(tables.values()))
+        width, height = some.size(1) * 0.36 + 0.4, some.size(0) * 0.33 + 0.7
+        figure, axes = plt.subplots(rows, columns, figsize=(columns * width, rows * height), layout="constrained", squeeze=False)
+        for place, axis in enumerate(axes.flat):
+            axis.set_visible(place < len(tables))
+        for i, (axis, (title, table)) in enumerate(zip(axes.flat, tables.items())):
+            table = _numbers(table)
+            axis.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            for layer in range(table.size(0)):
+                for head in range(table.size(1)):
+                    value = float(table[layer, head])
+                    if value >= lowest:
+                        text = f"{value:.2f}".removeprefix("0")
+                        axis.text(head, layer, text, ha="center", va="center", fontsize=8, color="white" if value > 0.55 else "black")
+            axis.set(title=title, xticks=range(table.size(1)), yticks=range(table.size(0)))
+            axis.set_xlabel("head" if i + columns >= len(tables) else "")
+            axis.set_ylabel("layer" if i % columns == 0 else "")
+            axis.tick_params(length=0)
+            for side in axis.spines.values():
+                side.set_visible(False)
         plt.show()

@@ -92,7 +92,7 @@ class BertStyle(nn.Module):
     """The style of BERT: Q, K, V and dense, one input, no mask.
 
     Shapes: hidden_states (B, T, hidden_size), which is query, key and value at once; returns the same.
-    A hidden_size that does not come out even is rounded down in silence: the heads are then narrower.
+    A hidden_size that does not come out even is rounded down in silence: the heads together are then narrower.
 
     Source: the style of BERT implementations after Devlin et al. 2019; written afresh.
     """
@@ -109,13 +109,14 @@ class BertStyle(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def transpose_for_scores(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.num_attention_heads, self.attn_head_size).permute(0, 2, 1, 3)
+        shape = x.size()[:-1] + (self.num_attention_heads, self.attn_head_size)
+        return x.view(shape).permute(0, 2, 1, 3)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         q, k, v = (self.transpose_for_scores(f(hidden_states)) for f in (self.Q, self.K, self.V))
         probs = self.dropout((q @ k.transpose(-1, -2) / math.sqrt(self.attn_head_size)).softmax(dim=-1))
         context = (probs @ v).permute(0, 2, 1, 3).contiguous()
-        return self.dense(context.view(*context.shape[:-2], self.all_head_size))
+        return self.dense(context.view(context.size()[:-2] + (self.all_head_size,)))
 
 
 ROLES = ("q", "k", "v", "o")
@@ -125,6 +126,8 @@ _NAMES = {
     SplitCombine: ("W_q", "W_k", "W_v", "W_o"),
     BertStyle: ("Q", "K", "V", "dense"),
 }
+# The attention of transformers' BERT and its kin, known by its parts; its norm and its residual are no part of the layer.
+_TRANSFORMERS = ("self.query", "self.key", "self.value", "output.dense")
 
 
 def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | None]]:
@@ -134,12 +137,16 @@ def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | Non
 
     Raises:
         TypeError: the layer follows none of the spellings.
+        ValueError: an nn.MultiheadAttention with add_bias_kv or add_zero_attn, which attends to keys of its own.
     """
-    for kind, names in _NAMES.items():
-        if isinstance(layer, kind):
-            linears = [layer.get_submodule(name) for name in names]
-            return {role: (linear.weight, linear.bias) for role, linear in zip(ROLES, linears)}
+    names = next((names for kind, names in _NAMES.items() if isinstance(layer, kind)), None)
+    if names is None and _is_of_transformers(layer):
+        names = _TRANSFORMERS
+    if names is not None:
+        linears = [layer.get_submodule(name) for name in names]
+        return {role: (linear.weight, linear.bias) for role, linear in zip(ROLES, linears)}
     if isinstance(layer, nn.MultiheadAttention):
+        _check_no_key_of_its_own(layer)
         if layer.in_proj_weight is not None:
             weights = layer.in_proj_weight.chunk(3)
         else:
@@ -147,7 +154,7 @@ def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | Non
         biases = (None,) * 3 if layer.in_proj_bias is None else layer.in_proj_bias.chunk(3)
         found = dict(zip(ROLES, zip(weights, biases)))
         return found | {"o": (layer.out_proj.weight, layer.out_proj.bias)}
-    known = ", ".join([kind.__name__ for kind in _NAMES] + ["nn.MultiheadAttention"])
+    known = ", ".join([kind.__name__ for kind in _NAMES] + ["nn.MultiheadAttention", "transformers' BertAttention"])
     raise TypeError(f"a {type(layer).__name__} follows none of the spellings: {known}")
 
 
@@ -155,11 +162,13 @@ def parameters_by_role(layer: nn.Module) -> dict[str, tuple[Tensor, Tensor | Non
 def transfer(source: nn.Module, target: nn.Module) -> None:
     """Copy the weights of one layer into another, whatever their spellings.
 
-    A bias that the source lacks becomes 0. Nothing is written unless everything fits.
+    A bias that the source lacks becomes 0. The bias of the keys moves no output: a target without a place for
+    it does without. Nothing is written unless everything fits.
 
     Raises:
         TypeError: one of the layers follows none of the spellings.
-        ValueError: sizes or head counts differ, or the target has no place for a bias that is not 0.
+        ValueError: sizes or head counts differ, the target has no place for another bias that is not 0, or a layer
+            attends to keys of its own (add_bias_kv, add_zero_attn).
     """
     given, taken = parameters_by_role(source), parameters_by_role(target)
     heads = _head_count(source), _head_count(target)
@@ -172,7 +181,7 @@ def transfer(source: nn.Module, target: nn.Module) -> None:
                 f"the weight of {role} does not fit: {type(source).__name__} {tuple(weight.shape)}, "
                 f"{type(target).__name__} {tuple(place.shape)}"
             )
-        if bias is not None and bias_place is None and bool(bias.any()):
+        if role != "k" and bias is not None and bias_place is None and bool(bias.any()):
             raise ValueError(
                 f"{type(target).__name__} has no place for the bias of {role}, whose largest entry is "
                 f"{bias.abs().max().item():.3g}; set it to 0 first, or choose a layer with that bias"
@@ -184,7 +193,24 @@ def transfer(source: nn.Module, target: nn.Module) -> None:
             bias_place.zero_() if bias is None else bias_place.copy_(bias)
 
 
+def _check_no_key_of_its_own(layer: nn.MultiheadAttention) -> None:
+    extra = {"add_bias_kv": layer.bias_k is not None, "add_zero_attn": layer.add_zero_attn}
+    names = [name for name, on in extra.items() if on]
+    if names:
+        raise ValueError(
+            f"this nn.MultiheadAttention was made with {' and '.join(names)}: its queries attend to a key that is "
+            "no token, and no other spelling has such a key; take a layer made without"
+        )
+
+
+def _is_of_transformers(layer: nn.Module) -> bool:
+    parts = dict(layer.named_modules())
+    return all(isinstance(parts.get(name), nn.Linear) for name in _TRANSFORMERS)
+
+
 def _head_count(layer: nn.Module) -> int:
+    if _is_of_transformers(layer):
+        layer = layer.get_submodule("self")
     for name in ("num_heads", "h", "num_attention_heads"):
         if hasattr(layer, name):
             return getattr(layer, name)

@@ -1,5 +1,6 @@
 """What several tests share."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,27 @@ def seeded_randn(*shape, seed: int, dtype=None):
 def relative(got, want) -> float:
     """Return the largest difference in units of the largest number wanted."""
     return float((got - want).detach().abs().max() / want.detach().abs().max())
+
+
+def missing_model() -> str:
+    """Return why what needs the real model cannot run here, or ""."""
+    if importlib.util.find_spec("transformers") is None:
+        return "transformers is not installed: pip install -e '.[real]'"
+    from mha_lib import real_model
+
+    try:
+        real_model.folder()
+    except real_model.ModelMissing as missing:
+        return str(missing)
+    return ""
+
+
+needs_real_model = pytest.mark.skipif(bool(missing_model()), reason=missing_model())
+
+
+def pytest_collection_modifyitems(items):
+    """Skip the chapter with the real model where its files are not."""
+    reason = missing_model()
+    for item in items if reason else ():
+        if item.path.name == "14_real_heads.ipynb":
+            item.add_marker(pytest.mark.skip(reason=reason))

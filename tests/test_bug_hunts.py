@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from mha_lib import causal_mask, checks
+from mha_lib.checks.hunt import BugHunt
 
 
 def random(*shape, seed=0, scale=1.0):
@@ -31,6 +32,17 @@ LUCKY = [
     ("bug_splitting", lambda: (torch.ones(1, 3, 4), 2), "hidden_by_equal_numbers"),
     ("bug_layer", lambda: (random(1, 3, 4),) * 3, "hidden_by_self_attention"),
     ("bug_layer", lambda: (random(1, 3, 4), *[random(1, 3, 4, seed=1)] * 2), "hidden_by_self_attention"),
+    ("bug_dropout", lambda: (random(1, 5, 4), 0.0, False), "hidden_by_no_dropout"),
+    ("bug_dropout", lambda: (random(1, 5, 4), 0.5, True), "hidden_by_training"),
+    ("bug_dropout", lambda: (random(1, 5, 4), 0.5, 0), "not_a_flag"),
+    ("bug_dropout", lambda: (random(1, 5, 4), "0.5", False), "not_a_rate"),
+    ("bug_dropout", lambda: (random(1, 5, 4), 1.5, False), "not_a_rate"),
+    ("bug_dropout", lambda: (random(1, 5, 3), 0.5, False), "input_does_not_fit"),
+    ("bug_averaging", lambda: (random(1, 1, 5, 4), random(1, 1, 5, 4, seed=1)), "hidden_by_one_head"),
+    ("bug_averaging", lambda: (random(1, 2, 5, 4), random(1, 2, 1, 4, seed=1)), "hidden_by_one_key"),
+    ("bug_averaging", lambda: (random(1, 1, 5, 4).repeat(1, 3, 1, 1), random(1, 1, 5, 4, seed=1).repeat(1, 3, 1, 1)), "hidden_by_equal_heads"),
+    ("bug_averaging", lambda: (torch.zeros(1, 2, 5, 4), random(1, 2, 5, 4, seed=1)), "hidden_by_equal_weights"),
+    ("bug_averaging", lambda: (random(5, 4), random(5, 4, seed=1)), "input_does_not_fit"),
     ("bug_positions", lambda: [random(2, 1, 6, seed=s) for s in range(3)], "hidden_by_one_token"),
     ("bug_positions", lambda: (*three(4, 4, 6)[:2], torch.zeros(1, 4, 6)), "hidden_by_zeros"),
     ("bug_positions", lambda: (*three(4, 4, 6)[:2], torch.nn.functional.pad(random(1, 1, 6), (0, 0, 0, 3))), "hidden_by_the_first_place"),
@@ -61,6 +73,10 @@ SHOWING = [
     ("bug_masking", lambda: (random(1, 3, 4) - 6, random(1, 3, 4) + 6, random(1, 3, 4), causal_mask(3))),
     ("bug_splitting", lambda: (random(2, 5, 12), 4)),
     ("bug_layer", lambda: three(2, 5, 4)),
+    ("bug_dropout", lambda: (random(1, 5, 4), 0.5, False)),
+    ("bug_dropout", lambda: (torch.zeros(2, 3, 4), 0.1, False)),
+    ("bug_averaging", lambda: (random(1, 2, 5, 4), random(1, 2, 5, 4, seed=1))),
+    ("bug_averaging", lambda: (random(2, 3, 4, 6), random(2, 3, 7, 6, seed=1))),
     ("bug_positions", lambda: three(4, 4, 6)),
     ("bug_positions", lambda: [random(2, 3, 5, 2, seed=s) for s in range(3)]),
     ("bug_decoding", lambda: three(2, 5, 4)),
@@ -80,7 +96,7 @@ def test_an_input_that_shows_the_bug_passes(check, answer):
     assert result.status == "passed", str(result)
 
 
-@pytest.mark.parametrize("check", ["bug_scaling", "bug_masking", "bug_splitting", "bug_layer", "bug_positions", "bug_decoding"])
+@pytest.mark.parametrize("check", [e.name for chapter in checks.CHAPTERS.values() for e in chapter if isinstance(e, BugHunt)])
 def test_an_unfilled_hunt_is_not_attempted(check):
     def find_input():
         raise NotImplementedError()

@@ -1,5 +1,6 @@
 """The numbers that chapter 1 shows."""
 
+import pytest
 import torch
 
 from mha_lib import attention
@@ -30,3 +31,29 @@ def test_orange_ends_nearer_to_food_than_to_colour():
     food, colour = (weights @ values).tolist()
     assert abs(float(weights.sum()) - 1) < 1e-6
     assert food > 0.5 > colour
+
+
+def test_a_vector_finds_itself_by_its_length():
+    x = three_tokens()
+    lengths = (x[0] ** 2).sum(-1)
+    assert torch.allclose(lengths, torch.tensor([7.53, 4.00, 1.07]), atol=5e-3)
+    assert attention(x, x, x)[1][0].argmax(-1).tolist() == [0, 1, 1]
+
+
+def test_sums_without_their_axis_divide_the_columns():
+    counts = torch.tensor([[1.0, 1.0, 2.0], [3.0, 3.0, 6.0], [2.0, 2.0, 4.0]])
+    assert torch.equal(counts / counts.sum(-1, keepdim=True), torch.tensor([[0.25, 0.25, 0.5]] * 3))
+    assert (counts / counts.sum(-1))[:, 1].tolist() == pytest.approx([1 / 12, 3 / 12, 2 / 12])
+
+
+def test_values_may_have_another_number_of_features():
+    x = three_tokens()
+    output, weights = attention(x[..., :2], x[..., :2], x[..., :3])
+    assert output.shape == (1, 3, 3) and weights.shape == (1, 3, 3)
+
+
+def test_the_average_distance_of_the_coin_doubles_with_four_times_the_throws():
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        far = [(torch.randint(0, 2, (5_000, n), generator=generator).sum(1) - n / 2).abs().mean() for n in (100, 400, 1600)]
+        assert 1.9 < far[1] / far[0] < 2.1 and 1.9 < far[2] / far[1] < 2.1

@@ -109,7 +109,7 @@ def exits(query, key, value):
         (lambda q, k, v: (right(q, k, v)[0], None), "returned_none", "weights are None"),
         (lambda q, k, v: [x.tolist() for x in right(q, k, v)], "wrong_type", "list"),
         (lambda q, k, v: tuple(x.unsqueeze(0) for x in right(q, k, v)), "axes_of_size_one", "too many"),
-        (lambda q, k, v: tuple(x[..., :1] for x in right(q, k, v)), "wrong_shape", "axis 2 is 1, not 6"),
+        (lambda q, k, v: tuple(x[..., :1] for x in right(q, k, v)), "part_only", "the first 1 of 6"),
         (lambda q, k, v: (right(q, k, v)[0] * float("nan"), right(q, k, v)[1]), "nan", "NaN"),
         (raising, "name_unknown", "NameError: name 'kee' is not defined"),
         (endless, "recursion", "calls itself"),

@@ -54,7 +54,7 @@ def test_compared_outputs_hold_nothing_of_a_machine(path):
                 continue
             assert not re.search(r"\b0x[0-9a-f]{6,}", text), text
             assert not re.search(r"\b\d+\.\d+\.\d+\b", text), text
-            assert not re.search(r"\bcuda\b|device=", text), text
+            assert not re.search(r"\bcuda\b|device='", text), text
             assert not re.search(r"\d\.\d{7,}", text), text
 
 
@@ -145,6 +145,22 @@ def test_steps_are_small(path):
             words += len(re.sub(r"\]\([^)]*\)", "]", cell.source).split())
             if cell is not notebook.cells[-1] and "| --" not in cell.source and "|---" not in cell.source:
                 assert words <= 90, (words, cell.source)
+
+
+@each_notebook("notebooks")
+def test_a_chapter_shows_pictures_or_tables(path):
+    if path.name.startswith("00"):
+        return
+    cells = code_cells(load(path))
+    tables = [c for c in cells if any(len(re.findall(r"(?m)^.*\d.*$", text)) >= 3 for text in texts(c))]
+    assert len({id(c) for c in cells if shows_picture(c)} | {id(c) for c in tables}) >= 2
+
+
+@each_notebook("notebooks")
+def test_a_chapter_says_how_long_it_takes(path):
+    if path.name >= "09":
+        pytest.skip("part one says it at its head")
+    assert re.search(r"\d+ minutes", load(path).cells[0].source)
 
 
 @each_notebook("notebooks")

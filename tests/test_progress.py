@@ -52,7 +52,7 @@ def test_each_kind_of_answer_is_reported(answered):
         ["attention", "could not run: SyntaxError: expected ':' (" + lines[3].split("(")[-1]],
         ["single_head", "not attempted yet"],
     ]
-    assert "next:" in lines[-1] and "Exercise 2 · Softmax, by hand" in lines[-1]
+    assert "next:" in lines[-1] and "Exercise 1.2 · Softmax, by hand" in lines[-1]
 
 
 def test_strict_fails_unless_everything_passed(capsys):

@@ -123,6 +123,34 @@ def test_a_bias_that_is_zero_needs_no_place():
     assert relative(target(x, x, x), layer(x, x, x)) <= 1e-6
 
 
+def test_a_key_bias_without_a_place_is_left_behind_and_moves_nothing():
+    layer, target = source(), SplitCombine(D_MODEL, HEADS)
+    with torch.no_grad():
+        layer.w_q.bias.zero_()
+        layer.w_v.bias.zero_()
+    assert layer.w_k.bias.abs().max() > 1
+    transfer(layer, target)
+    x = random(2, 5, D_MODEL, seed=1)
+    assert relative(target(x, x, x), layer(x, x, x)) <= 1e-6
+
+
+@pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
+def test_a_layer_with_keys_of_its_own_is_refused_both_ways(option):
+    torch.manual_seed(0)
+    extra, plain = nn.MultiheadAttention(D_MODEL, HEADS, batch_first=True, **{option: True}), MAKE["torch"]()
+    layers = (extra, plain)
+    before = [{k: v.clone() for k, v in layer.state_dict().items()} for layer in layers]
+    for first, second in (layers, layers[::-1]):
+        with pytest.raises(ValueError, match=f"made with {option}"):
+            transfer(first, second)
+    for layer, kept in zip(layers, before):
+        assert all(torch.equal(v, kept[k]) for k, v in layer.state_dict().items())
+    # The copy would have been wrong: the same weights give another output.
+    plain.load_state_dict({name: extra.state_dict()[name] for name in plain.state_dict()})
+    x = random(2, 5, D_MODEL, seed=1)
+    assert relative(plain(x, x, x)[0], extra(x, x, x)[0]) > 0.05
+
+
 def test_a_missing_bias_becomes_zero():
     target = ClonedLinears(HEADS, D_MODEL)
     transfer(source(qkv_bias=False), target)
@@ -146,7 +174,7 @@ def test_sizes_that_do_not_come_out_even():
     for make in (lambda: ClonedLinears(4, 10), lambda: SplitCombine(10, 4)):
         with pytest.raises(AssertionError, match="10 features do not come out even in 4 heads"):
             make()
-    assert BertStyle(10, 4).all_head_size == 8  # the quirk: two features are lost in silence
+    assert BertStyle(10, 4).all_head_size == 8  # the quirk: narrower inside, in silence
 
 
 def test_quirks_are_kept():

@@ -7,6 +7,7 @@ Needs nothing installed and runs on any Python 3, so that a too old one can be t
 interrupted run left is made anew.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -14,7 +15,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 OLDEST = (3, 11)
-NEEDED_GIB = 1.5  # the environment with the CPU build of PyTorch, and what pip unpacks on the way
+# GB of the environment with either build of PyTorch, measured with du.
+WITH_CPU, WITH_CUDA = 1.8, 5.3
 STAMP = "made"  # written last, with the place the environment was made for
 
 
@@ -41,13 +43,23 @@ def check_folder(folder):
     check_space(parent)
 
 
-def check_space(parent, free=None):
+def check_space(parent, needed=WITH_CPU, free=None):
     free = shutil.disk_usage(parent).free if free is None else free
-    if free < NEEDED_GIB * 2**30:
+    if free < needed * 1e9:
         raise CannotMake(
-            "The disk with %s has %.1f GiB free; the environment needs about %.1f. Free some, or copy the "
-            "course to another disk, then run make again." % (parent, free / 2**30, NEEDED_GIB)
+            "The disk with %s has %.1f GB free; the environment needs about %.1f: %.1f with the CPU build of PyTorch, "
+            "%.1f with CUDA (the README says how to choose, under \"The small build of PyTorch\"). Free some, or copy "
+            "the course to another disk, then run make again." % (parent, free / 1e9, needed, WITH_CPU, WITH_CUDA)
         )
+
+
+def space_for(report):
+    """Return the GB needed, from pip's report of the build of PyTorch that it would take here."""
+    (torch,) = [item["metadata"]["version"] for item in report["install"] if item["metadata"]["name"] == "torch"]
+    # On other systems the build without a name is the one for the CPU.
+    local = torch.partition("+")[2]
+    with_cuda = local.startswith("cu") or (not local and sys.platform.startswith("linux"))
+    return WITH_CUDA if with_cuda else WITH_CPU
 
 
 def explain(output):
@@ -55,6 +67,11 @@ def explain(output):
     known = (
         (("No space left", "Errno 28"), "The disk is full. Free some GiB, then run make again: it begins anew."),
         (("Permission denied", "Errno 13"), "A folder may not be written; it is named above. Mend that, then run make again."),
+        (
+            ("Requires-Python", "requires a different Python"),
+            "A package named above does not go with this Python (%s). Take another: make PYTHON=python3.12"
+            % ".".join(map(str, sys.version_info[:3])),
+        ),
         (("ensurepip",), "This Python lacks venv. On Debian and Ubuntu: apt install python3-venv. Then run make again."),
         (
             ("NewConnectionError", "Temporary failure in name", "Connection refused", "ProxyError", "timed out", "No matching distribution"),
@@ -67,13 +84,21 @@ def explain(output):
     return "The installation stopped; the reason stands above. Run make again: it begins anew."
 
 
+def reason(output):
+    """Return the lines in which pip or venv says why: from its first error on, or the last ones."""
+    lines = [line for line in output.splitlines() if line.strip()]
+    signs = ("ERROR", "Error:", "The conflict is caused by", "INFO: pip is looking")
+    first = min((i for i, line in enumerate(lines) if any(sign in line for sign in signs)), default=len(lines))
+    return "\n".join(lines[min(first, max(len(lines) - 5, 0)):][:15])
+
+
 def run(*command):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    output = done.stdout.decode("utf-8", "replace")
     if done.returncode:
-        lines = [line for line in done.stdout.splitlines() if line.strip()]
-        print("\n".join(lines[-5:]))
-        raise CannotMake(explain(done.stdout))
-    return done.stdout
+        print(reason(output))
+        raise CannotMake(explain(output))
+    return output
 
 
 def make(folder):
@@ -82,12 +107,24 @@ def make(folder):
     print("Making %s: this takes some minutes, and a network." % folder, flush=True)
     run(sys.executable, "-m", "venv", "--clear", folder)
     python = os.path.join(folder, *(("Scripts", "python.exe") if os.name == "nt" else ("bin", "python")))
-    pip = (python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install")
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "install")
+    pinned = ("--constraint", os.path.join(ROOT, "constraints.txt"))
     run(*pip, "--upgrade", "pip")
-    run(*pip, "--constraint", os.path.join(ROOT, "constraints.txt"), "--editable", ROOT + "[teach,test,real]")
+    report = os.path.join(folder, "torch.json")
+    run(*pip, "--dry-run", "--no-deps", "--ignore-installed", "--report", report, *pinned, "torch")
+    with open(report, encoding="utf-8") as file:
+        check_space(folder, space_for(json.load(file)))
+    run(*pip, *pinned, "--editable", ROOT + "[teach,test,real]")
+    run(python, os.path.join(ROOT, "tools", "teacher.py"), "off")
     print(run(python, "-c", "from mha_lib import environment; environment.report()"), end="")
-    with open(os.path.join(folder, STAMP), "w") as file:
+    with open(os.path.join(folder, STAMP), "w", encoding="utf-8", errors="surrogateescape") as file:
         file.write(ROOT)
+    fetch_model(python)
+
+
+def fetch_model(python):
+    """Fetch what chapter 14 needs; without it everything else works, and the command says how to get it later."""
+    subprocess.call([python, "-m", "mha_lib.real_model"], cwd=ROOT)
 
 
 def main(arguments):

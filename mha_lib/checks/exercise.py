@@ -8,6 +8,7 @@ which line made the first value that is off the way.
 
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from mha_lib.checks import trace
 from mha_lib.checks.case import ALWAYS, Binding, Fresh, Mistake, Probe
 from mha_lib.checks.compare import Seen, Trial, Unfit, a, are, largest_difference, same
-from mha_lib.checks.explain import explain, is_stub
+from mha_lib.checks.explain import explain, is_stub, text_of
 from mha_lib.checks.guard import Guard, TimeUp, seed
 from mha_lib.checks.read import Heading
 from mha_lib.checks.recipe import Mimic, Recipe
@@ -25,6 +26,8 @@ from mha_lib.checks.result import FAILED, NOT_ATTEMPTED, PASSED, Result, deliver
 from mha_lib.checks.stub import leftover
 from mha_lib.checks.words import describe, facts, listed, shape_words
 
+# Sizes that do not fit are the end of many mistakes: such exceptions are alike only if their numbers are.
+GENERAL = ("sizes_do_not_meet", "linear_does_not_fit", "sizes_do_not_multiply", "refused_by_library", "raised")
 PAIRS = 0.35  # seconds of processor time for two mistakes at once
 
 
@@ -266,23 +269,28 @@ class Exercise:
         ordered = [t for t in trials if t.is_wrong] + [t for t in trials if not t.is_wrong and t.probe.judged]
         if ordered[0].seen.error is not None or ordered[0].probe.gradient:
             return None
-        made = [(m, mimic) for m in self.mistakes for mimic in m.mimics[:3] if isinstance(mimic, Mimic)]
-        pairs = sorted(itertools.combinations(range(len(made)), 2), key=sum)  # the first of the table, the commonest, first
-        until = time.process_time() + PAIRS
-        with torch.no_grad():
-            for i, j in pairs:
-                (one, first), (other, second) = made[i], made[j]
-                if time.process_time() > until:
-                    return None
-                both = first.with_(second) if one is not other else None
-                if both is not None and self._gives_quickly(both, binding, ordered[0]) and self._fits(both, ordered, binding):
-                    return one, other
+        made, ranks = [], Counter()  # of every step the first of the table, the commonest mistakes, first
+        for mistake in self.mistakes:
+            for mimic in mistake.mimics:
+                if isinstance(mimic, Mimic) and len(mimic.replaced) == 1:
+                    (step,) = mimic.replaced
+                    made.append((ranks[step], mistake, mimic))
+                    ranks[step] += 1
+        pairs = sorted(itertools.combinations(made, 2), key=lambda pair: pair[0][0] + pair[1][0])
+        until = time.thread_time() + PAIRS
+        for (_, one, first), (_, other, second) in pairs:
+            if time.thread_time() > until:
+                return None
+            both = first.with_(second) if one is not other else None
+            if both is not None and self._gives_quickly(both, binding, ordered[0]) and self._fits(both, ordered, binding):
+                return one, other
         return None
 
     def _gives_quickly(self, make: Callable, binding: Binding, trial: Trial) -> bool:
         """Say whether a mimic gives what was seen on one input, without the care that a learner's code needs."""
         try:
-            parts = self.parts(self.apply(make, *binding.context, *(_for_one_call(x, False) for x in trial.probe.args)))
+            with torch.no_grad():
+                parts = self.parts(self.apply(make, *binding.context, *(_for_one_call(x, False) for x in trial.probe.args)))
         except Exception:
             return False
         return largest_difference(parts, trial.seen.parts, _looser(trial.probe.tolerance)) is None
@@ -380,11 +388,7 @@ def _unchanged(before: Tensor, after: Tensor) -> bool:
 
 
 def _same_words(one: BaseException, other: BaseException) -> bool:
-    return _words(one) == _words(other)
-
-
-def _words(error: BaseException) -> str:
-    try:
-        return "".join(c for c in str(error) if not c.isdigit())[:40]
-    except Exception:
-        return ""
+    texts = [text_of(error) for error in (one, other)]
+    if explain(other).id not in GENERAL:
+        texts = ["".join(c for c in text if not c.isdigit())[:40] for text in texts]
+    return texts[0] == texts[1]

@@ -124,7 +124,7 @@ def explain(error: BaseException) -> Explained:
         met = _what_met(frame, line)
         if met:
             facts["there"] = met
-    text = _text(error)
+    text = text_of(error)
     for known in KNOWN:
         if isinstance(error, known.kind) and re.search(known.text, text):
             return Explained(known.id, known.says, facts)
@@ -137,7 +137,7 @@ def explain(error: BaseException) -> Explained:
 
 def its_words(error: BaseException) -> str:
     """Return the type of an exception and its message; all of it where a later line says what is wrong."""
-    text = _text(error)
+    text = text_of(error)
     if text.startswith("Error(s) in loading"):
         shown = " ".join(part.strip() for part in text.splitlines())[:400]
     else:
@@ -153,7 +153,7 @@ def is_stub(error: BaseException | None) -> bool:
     if error.__traceback__ is None or not frames or is_library(_last_frame(error).f_code.co_filename):
         return False
     line = line_of(*frames[-1])
-    return line.startswith("raise") if line else "not implemented for" not in _text(error)
+    return line.startswith("raise") if line else "not implemented for" not in text_of(error)
 
 
 def _last_frame(error: BaseException):
@@ -163,7 +163,8 @@ def _last_frame(error: BaseException):
     return last.tb_frame
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return the message of an exception, also of one whose message cannot be made."""
     try:
         return str(error)
     except Exception:

@@ -33,8 +33,9 @@ class BugHunt(Exercise):
         buggy: the function with the bug; gets the arguments that the learner returns.
         reference: the right function of the same arguments.
         lucky: the inputs that hide the bug, and those that show something else.
-        kinds: the kind of each argument, by name: "mask" for True and False, "count" for a whole number; all
-            others are tensors of finite floats.
+        kinds: the kind of each argument, by name: "mask" for a tensor of True and False, "count" for a whole
+            number, "rate" for a number from 0 to below 1, "flag" for True or False; all others are tensors of
+            finite floats.
     """
 
     def __init__(self, name: str, *, buggy: Callable, lucky: tuple[Lucky, ...], kinds: dict[str, str] | None = None, **rest):
@@ -94,6 +95,12 @@ class BugHunt(Exercise):
             if kind == "count":
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                     return "not_a_count", f"{name} is {value if isinstance(value, (int, float)) else a(value)}; asked for is a whole number from 1 on."
+            elif kind == "rate":
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+                    return "not_a_rate", f"{name} is {value if isinstance(value, (int, float)) else a(value)}; asked for is a number from 0 to below 1."
+            elif kind == "flag":
+                if not isinstance(value, bool):
+                    return "not_a_flag", f"{name} is {value if isinstance(value, (int, float)) else a(value)}; asked for is True or False."
             elif not isinstance(value, Tensor):
                 return "not_a_tensor", f"{name} is {a(value)}; asked for is a tensor."
             elif kind == "mask" and value.dtype != torch.bool:

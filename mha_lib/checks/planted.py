@@ -1,6 +1,7 @@
 """Functions with one bug each, for the exercises in which a learner finds the input that shows it."""
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from mha_lib.attention import attention
@@ -43,6 +44,24 @@ class Layer(nn.Module):
         return self.w_o(output)
 
 
+class FusedLayer(nn.Module):
+    """A layer on the fused product of chapter 7, with a bug. One head is enough to see it."""
+
+    def __init__(self, d_model, dropout):
+        super().__init__()
+        self.w_q, self.w_k = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.w_v, self.w_o = nn.Linear(d_model, d_model), nn.Linear(d_model, d_model)
+        self.dropout = dropout
+
+    def forward(self, x):
+        q, k, v = self.w_q(x), self.w_k(x), self.w_v(x)
+        return self.w_o(F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout))
+
+
+def strongest_look(query, key):
+    """The largest weight that any head gives to one key, for each query, with a bug: (B, h, T, d_k) twice -> (B, T)."""
+    weights = attention(query, key, key)[1].mean(dim=1)
+    return weights.amax(dim=-1)
 def attention_turned(query, key, value):
     """Attention with the rotary positions of chapter 9, with a bug."""
     places = torch.arange(key.size(-2))

@@ -141,6 +141,14 @@ _CORE = {"dot": dot, "scale": by_root, "hide": fill, "normalise": softmax, "drop
 attention_with = Recipe(_attend, **_CORE)
 
 
+def cleared(scores: Tensor) -> Tensor:
+    """Softmax, and 0 in every cell that was hidden with minus infinity: also where the whole row was."""
+    return scores.softmax(-1).masked_fill(scores == -math.inf, 0.0)
+
+
+clearing_with = Recipe(_attend, **_CORE | {"normalise": cleared})
+
+
 def _attend_by_head(steps, note, query, key, value, num_heads, mask=None):
     whole = steps.feed(query, key, value)
     q, k, v = steps.heads(*(steps.split(x, num_heads) for x in whole))

@@ -58,10 +58,16 @@ def _reshaped(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
         lost = [g for g, w in pairs if g.dim() < w.dim()]
         what = "Axes of size 1 are gone" if lost else "There is an axis of size 1 too many"
         return "axes_of_size_one", f"{what}: the numbers are right, the shape is {tuple(pairs[0][0].shape)} instead of {tuple(pairs[0][1].shape)}."
-    for axis in range(pairs[0][1].dim()):
-        if all(g.dim() == w.dim() and axis < w.dim() and _is_slice(g, w, axis) for g, w in pairs):
-            return "part_only", f"You return a part of what is asked for: along {axis_words(part, axis, pairs[0][1].dim())}, the first {pairs[0][0].size(axis)} of {pairs[0][1].size(axis)}."
+    for axis in _shared_axes(pairs):
+        if all(g.dim() == w.dim() and _is_slice(g, w, axis) for g, w in pairs):
+            some, whole = pairs[0][0].size(axis), pairs[0][1].size(axis)
+            return "part_only", f"You return a part of what is asked for: along {axis_words(part, axis, pairs[0][1].dim())}, the first {some} of {whole}."
     return None
+
+
+def _shared_axes(pairs: list) -> list[int]:
+    """Return the axes that the results on all inputs have, counted from the end."""
+    return [-1 - i for i in range(min(w.dim() for _, w in pairs))]
 
 
 def _is_slice(g: Tensor, w: Tensor, axis: int) -> bool:
@@ -111,14 +117,14 @@ def _rounded(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
 
 def _moved(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     """Find two axes that are exchanged, or an axis whose entries stand in another order."""
-    axes = pairs[0][1].dim()
-    if any(w.dim() != axes or g.dim() != axes for g, w in pairs):
+    if any(w.dim() != g.dim() for g, w in pairs):
         return None
-    for i, j in itertools.combinations(range(axes), 2):
+    axes = pairs[0][1].dim()
+    for i, j in itertools.combinations(sorted(_shared_axes(pairs)), 2):
         turned = [(g, w.transpose(i, j)) for g, w in pairs]
         if all(g.shape == w.shape and close(g, w, 1e-5) for g, w in turned):
-            return "axes_exchanged", f"The {part} {are(part)} what is expected with axes {i} and {j} exchanged."
-    for axis in range(axes):
+            return "axes_exchanged", f"The {part} {are(part)} what is expected with axes {i + axes} and {j + axes} exchanged."
+    for axis in _shared_axes(pairs):
         orders = [_order(g, w, axis) for g, w in pairs]
         if None not in orders:
             where = axis_words(part, axis, axes)
@@ -183,6 +189,7 @@ def _in_places(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
 
 def axis_words(part: str, axis: int, axes: int) -> str:
     """Name an axis of a part: its number, and what it counts."""
+    axis %= axes
     last = {"weights": ("the queries", "the keys"), "scores": ("the queries", "the keys"), "mask": ("the queries", "the keys")}
     counts = last.get(part, ("the tokens", "the features"))
     back = axis - axes

@@ -36,7 +36,7 @@ def watch(function: Callable, *arguments) -> list[Value]:
     values: list[Value] = []
     known: dict[FrameType, dict[str, tuple[int, int]]] = {}
     lines: dict[FrameType, int] = {}
-    began, before = time.process_time(), sys.gettrace()
+    began, before = time.thread_time(), sys.gettrace()
 
     def look(frame: FrameType) -> None:
         seen = known.setdefault(frame, {})
@@ -48,7 +48,7 @@ def watch(function: Callable, *arguments) -> list[Value]:
                     values.append(Value(lines.get(frame, frame.f_lineno), name, thing.detach().clone()))
 
     def each(frame: FrameType, event: str, argument: object):
-        if time.process_time() - began > SECONDS:
+        if time.thread_time() - began > SECONDS:
             sys.settrace(before)
             return None
         if event in ("line", "return"):

@@ -5,7 +5,11 @@ mistake. `python -m tests.answers` judges all of them and prints how many were d
 and falsely refused.
 """
 
+import importlib
+import pkgutil
 from dataclasses import dataclass
+
+from mha_lib.checks import exercises
 
 PRELUDE = "import copy\nimport math\nimport torch\nfrom torch import nn\nimport torch.nn.functional as F\n"
 
@@ -37,12 +41,14 @@ def edit(base: str, *changes: str) -> str:
 
 
 def wrong_answers() -> list[Answer]:
-    from tests.answers import attention, classes, decoding, heads, masks, positions, spellings, transfer
-
-    return [a for module in (attention, masks, heads, classes, transfer, spellings, positions, decoding) for a in module.WRONG]
+    return [answer for module in _modules() for answer in module.WRONG]
 
 
 def right_answers() -> list[Answer]:
-    from tests.answers import attention, classes, decoding, heads, masks, positions, spellings, transfer
+    return [answer for module in _modules() for answer in module.RIGHT]
 
-    return [a for module in (attention, masks, heads, classes, transfer, spellings, positions, decoding) for a in module.RIGHT]
+
+def _modules() -> list:
+    """Return the modules of this package in which answers stand: those named as the topics of the checks."""
+    names = [module.name for module in pkgutil.iter_modules(exercises.__path__)]
+    return [importlib.import_module(f"tests.answers.{name}") for name in names]

@@ -1,20 +1,31 @@
-"""Judge all answers and print, for each check, how many were detected, named, and falsely refused."""
+"""Judge all answers, write how many were detected, named and falsely refused into the README, and the points for teachers.
 
+    python -m tests.answers            prints, and writes between the markers of README.md and docs/teaching.md
+"""
+
+import re
 import statistics
 import time
+from pathlib import Path
+
+import nbformat
 
 from mha_lib import checks
 from tests.answers import right_answers, wrong_answers
 
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("wrong", "detected", "named", "right", "refused")
 
-def main() -> None:
+
+def judge_all() -> tuple[str, list[float]]:
+    """Return the table of all checks, and the seconds that each answer took."""
     rows: dict[str, dict] = {}
     seconds = []
     for answer in wrong_answers() + right_answers():
-        row = rows.setdefault(answer.check, dict.fromkeys(("wrong", "detected", "named", "right", "refused"), 0))
-        start = time.perf_counter()
+        row = rows.setdefault(answer.check, dict.fromkeys(NAMES, 0))
+        start = time.process_time()
         result = getattr(checks, answer.check).judge(answer.load())
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
         if answer.mistake is None:
             row["right"] += 1
             row["refused"] += result.status != "passed"
@@ -26,13 +37,44 @@ def main() -> None:
             row["named"] += result.misconception == answer.mistake
             if result.misconception != answer.mistake:
                 print(f"not named: {answer.check} {answer.mistake}, but {result.misconception}\n{answer.source}")
-    names = ("wrong", "detected", "named", "right", "refused")
-    print("| check |", " | ".join(names), "|")
-    print("|---|" + "---:|" * len(names))
-    for check, row in rows.items():
-        print(f"| `{check}` |", " | ".join(str(row[n]) for n in names), "|")
-    print("| all |", " | ".join(str(sum(r[n] for r in rows.values())) for n in names), "|")
-    print(f"\nseconds a check: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}")
+    order = [exercise.name for chapter in checks.CHAPTERS.values() for exercise in chapter]
+    return table(dict(sorted(rows.items(), key=lambda item: order.index(item[0])))), seconds
+
+
+def table(rows: dict[str, dict]) -> str:
+    lines = [f"| check | {' | '.join(NAMES)} |", "|---|" + "---:|" * len(NAMES)]
+    lines += [f"| `{check}` | {' | '.join(str(row[n]) for n in NAMES)} |" for check, row in rows.items()]
+    lines.append(f"| all | {' | '.join(str(sum(r[n] for r in rows.values())) for n in NAMES)} |")
+    return "\n".join(lines)
+
+
+def points() -> str:
+    """Return the table of exercises and points, from the notebooks of solutions/."""
+    lines = ["| chapter | exercises | points |", "|---|---:|---:|"]
+    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
+        marked = [c.metadata.get("nbgrader", {}) for c in nbformat.read(path, as_version=4).cells]
+        worth = [about.points for about in marked if about.get("grade")]
+        lines.append(f"| {int(path.name[:2])} | {len(worth)} | {sum(worth)} |")
+    return "\n".join(lines)
+
+
+def write(page: Path, name: str, text: str) -> None:
+    """Replace what stands between the markers of a name."""
+    begin, end = f"<!-- {name}: written by make mistakes -->", f"<!-- end of {name} -->"
+    old = page.read_text(encoding="utf-8")
+    new, count = re.subn(f"(?s){re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n{text}\n{end}", old)
+    if count != 1:
+        raise ValueError(f"{page.name} has {count} pairs of the markers {begin} and {end}; it needs one")
+    if new != old:
+        page.write_text(new, encoding="utf-8")
+
+
+def main() -> None:
+    text, seconds = judge_all()
+    print(text)
+    print(f"\nprocessor seconds a check: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}")
+    write(ROOT / "README.md", "checks", text)
+    write(ROOT / "docs" / "teaching.md", "points", points())
 
 
 if __name__ == "__main__":

@@ -172,3 +172,69 @@ RIGHT = (
         )
     ]
 )
+
+
+LOOPED = """
+def loop_of_heads(x, w_q, w_k, w_v, num_heads):
+    B, T, d_model = x.shape
+    d_k = d_model // num_heads
+    outputs = []
+    for i in range(num_heads):
+        part = slice(i * d_k, (i + 1) * d_k)
+        q = x @ w_q[part].T
+        k = x @ w_k[part].T
+        v = x @ w_v[part].T
+        weights = torch.softmax(q @ k.transpose(-2, -1) / d_k**0.5, dim=-1)
+        outputs.append(weights @ v)
+    return torch.cat(outputs, dim=-1)
+"""
+PART = "part = slice(i * d_k, (i + 1) * d_k)"
+Q, K, V = "q = x @ w_q[part].T", "k = x @ w_k[part].T", "v = x @ w_v[part].T"
+TABLE = "weights = torch.softmax(q @ k.transpose(-2, -1) / d_k**0.5, dim=-1)"
+JOIN = "return torch.cat(outputs, dim=-1)"
+
+
+def _all(pattern):
+    return [f"{old} -> {pattern.format(n=n, w=f'w_{n}')}" for n, old in (("q", Q), ("k", K), ("v", V))]
+
+
+WRONG += [
+    Answer("loop_of_heads", "loop_of_heads", edit(LOOPED, *changes), id)
+    for id, changes in [
+        ("loop_slices_the_input", _all("{n} = x[..., part] @ {w}[part, part].T")),
+        ("loop_slices_the_input", _all("{n} = x[..., part] @ {w}[:, part].T")),
+        ("loop_slices_the_input", _all("{n} = x[..., part] @ {w}[part]")),
+        ("loop_slices_the_input", _all("{n} = x[..., part]")),
+        ("loop_slices_the_columns", _all("{n} = x @ {w}[:, part]")),
+        ("loop_weight_not_transposed", _all("{n} = x @ {w}[part]")),
+        ("loop_not_joined", [f"{JOIN} -> return torch.stack(outputs, dim=1)"]),
+        ("loop_not_joined", [f"{JOIN} -> return torch.stack(outputs)"]),
+        ("loop_joined_along_tokens", [f"{JOIN} -> return torch.cat(outputs, dim=1)"]),
+        ("loop_joined_along_tokens", [f"{JOIN} -> return torch.cat(outputs)"]),
+        ("loop_features_interleaved", [f"{JOIN} -> return torch.stack(outputs, dim=-1).reshape(B, T, d_model)"]),
+        ("loop_added_up", [f"{JOIN} -> return sum(outputs)"]),
+        ("loop_last_head_alone", [f"{JOIN} -> return outputs[-1]"]),
+        ("loop_one_slice_for_all", [f"{PART} -> part = slice(0, d_k)"]),
+        ("loop_rows_interleaved", [f"{PART} -> part = slice(i, None, num_heads)"]),
+        ("loop_rows_overlap", [f"{PART} -> part = slice(i, i + d_k)"]),
+        ("loop_reversed", [f"{JOIN} -> return torch.cat(outputs[::-1], dim=-1)"]),
+        ("loop_scale_of_the_model", [f"{TABLE} -> {TABLE.replace('d_k**0.5', 'd_model**0.5')}"]),
+        ("loop_without_scale", [f"{TABLE} -> {TABLE.replace(' / d_k**0.5', '')}"]),
+        ("loop_roles_mixed_up", [f"{K} -> {K.replace('w_k', 'w_q')}"]),
+        ("loop_roles_mixed_up", [f"{V} -> {V.replace('w_v', 'w_k')}"]),
+        ("loop_values_not_projected", [f"{V} -> v = x[..., part]"]),
+        ("loop_without_heads", [f"{PART} -> part = slice(0, d_model)", f"{TABLE} -> {TABLE.replace('d_k**0.5', 'd_model**0.5')}", f"{JOIN} -> return outputs[0]"]),
+    ]
+]
+RIGHT += [
+    Answer("loop_of_heads", "loop_of_heads", edit(LOOPED, *changes))
+    for changes in (
+        [],
+        _all("{n} = F.linear(x, {w}[part])"),
+        _all("{n} = (x @ {w}.T)[..., part]"),
+        _all("{n} = torch.einsum('btd,kd->btk', x, {w}[part])"),
+        [f"{JOIN} -> return torch.stack(outputs, dim=2).flatten(2)"],
+        [f"{TABLE} -> weights = (q / d_k**0.25 @ (k / d_k**0.25).mT).softmax(-1)"],
+        [f"{PART} -> part = torch.arange(d_model).view(num_heads, d_k)[i]"],
+    )
+]

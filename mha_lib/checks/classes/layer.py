@@ -9,10 +9,11 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from mha_lib.checks.case import UNREAD, WRONG, Law
+from mha_lib.checks.case import ALWAYS, UNREAD, WRONG, Law
 from mha_lib.checks.classes.exercise import ClassSpecimen
 from mha_lib.checks.inputs import normal, padding
 from mha_lib.masks import causal_mask
+from mha_lib.multi_head import MultiHeadAttention
 
 D_MODEL, HEADS, D_K = 12, 4, 3
 TOLERANCE = 1e-4
@@ -29,7 +30,7 @@ def _far(a: Tensor, b: Tensor) -> bool:
 # -- parts of a wrong module that show a mistake
 
 
-def _part(holds: Callable[[nn.Module, list[tuple]], bool]) -> Law:
+def _part(holds: Callable[[nn.Module, list[tuple]], bool], when: str = WRONG) -> Law:
     """Return a law about the parts of a module: holds(module, the shapes of its matrices) means broken."""
 
     def test(specimen: ClassSpecimen):
@@ -39,7 +40,7 @@ def _part(holds: Callable[[nn.Module, list[tuple]], bool]) -> Law:
         shapes = [tuple(p.shape) for p in module.parameters() if p.dim() == 2]
         return {} if holds(module, shapes) else None
 
-    return Law(test, WRONG)
+    return Law(test, when)
 
 
 def _linears(module: nn.Module) -> list[nn.Module]:
@@ -102,6 +103,9 @@ def _size(word: str) -> Law:
 
 
 one_batch_size, one_length = _size("batch"), _size("length")
+
+
+own_layer_inside = _part(lambda module, shapes: any(isinstance(m, MultiHeadAttention) for m in module.modules()), ALWAYS)
 
 
 def _remembers(specimen: ClassSpecimen):

@@ -34,6 +34,7 @@ ATTENTION_PROBES = (
     Probe("large scores", LARGE),
     Probe("rows of very different size", SPREAD),
     Probe("one sentence of one query", (normal(1, 1, 4, seed=35), normal(1, 3, 4, seed=36), normal(1, 3, 6, seed=37))),
+    Probe("16 features", (normal(2, 3, 16, seed=38), normal(2, 4, 16, seed=39), normal(2, 4, 5, seed=40))),
     Probe("gradients", THREE_AXES, gradient=True, tolerance=1e-4),
     Probe("heads, tokens and features alike", FOUR_SQUARE, judged=False),
 )

@@ -201,6 +201,11 @@ multi_head_attention = ClassExercise(
             layer.one_length,
         ),
         Mistake(
+            "mha_holds_the_course_layer",
+            "Your class holds the course's own layer. Asked for is a layer made of linears, attention and heads.",
+            layer.own_layer_inside,
+        ),
+        Mistake(
             "mha_keeps_state",
             "Your layer remembers earlier calls: the same input gives another output after another input.",
             layer.keeps_state,

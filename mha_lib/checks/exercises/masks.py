@@ -16,10 +16,11 @@ from mha_lib.checks.inputs import normal
 from mha_lib.checks.mistakes.attention import ATTENTION
 from mha_lib.checks.mistakes.masking import MASKING
 from mha_lib.checks.mistakes.scaling import SCALING
-from mha_lib.checks.recipe import attention_with
+from mha_lib.checks.recipe import attention_with, clearing_with, on, softmax
 from mha_lib.masks import causal_mask as reference_causal
 from mha_lib.masks import decoder_mask as reference_decoder
 from mha_lib.masks import padding_mask as reference_padding
+from mha_lib.masks import window_mask as reference_window
 
 
 def _mask(value: object, *, prefix: str, may_lack_batch: bool = False) -> dict[str, Tensor]:
@@ -297,6 +298,94 @@ decoder_mask = Exercise(
     ],
 )
 
+def _distance(size):
+    places = torch.arange(size)
+    return (places.unsqueeze(1) - places).unsqueeze(0)
+
+
+window_mask = Exercise(
+    "window_mask",
+    signature="size window",
+    expects="a mask of True and False, (1, size, size) or (size, size); "
+    "True where key j is query i itself or one of the window - 1 tokens before it.",
+    reference=reference_window,
+    parts=functools.partial(_mask, prefix="window", may_lack_batch=True),
+    read=read.WINDOW,
+    probes=[
+        Probe("8 tokens, a window of 3", (8, 3)),
+        Probe("7 tokens, a window of 2", (7, 2)),
+        Probe("9 tokens, a window of 5", (9, 5)),
+        Probe("a window of 1", (5, 1)),
+        Probe("a window as long as the text", (4, 4)),
+        Probe("a window longer than the text", (3, 6)),
+    ],
+    mistakes=[
+        NOT_BOOL,
+        Mistake(
+            "window_one_too_wide",
+            "Your window is one token too wide: the token itself counts as one of them.",
+            lambda n, w: _ones(n).tril().triu(-w),
+        ),
+        Mistake(
+            "window_one_too_narrow",
+            "Your window is one token too narrow.",
+            lambda n, w: _ones(n).tril().triu(2 - w),
+        ),
+        Mistake(
+            "window_both_sides",
+            "Your window reaches to both sides: tokens see ahead.",
+            lambda n, w: _distance(n).abs() < w,
+            lambda n, w: _distance(n).abs() <= w,
+            lambda n, w: _distance(n).abs() <= w // 2,
+            lambda n, w: _distance(n).abs() <= (w - 1) // 2,
+        ),
+        Mistake(
+            "window_open_ahead",
+            "The past is cut off where it should be, but nothing hides the future.",
+            lambda n, w: _ones(n).triu(1 - w),
+            lambda n, w: _ones(n).triu(-w),
+        ),
+        Mistake(
+            "window_ahead",
+            "Your window lies on the other side: a token and those after it.",
+            lambda n, w: (-_distance(n) >= 0) & (-_distance(n) < w),
+        ),
+        Mistake(
+            "window_whole_past",
+            "The future is hidden, but the past is not cut off: that is a causal mask without a window.",
+            lambda n, w: _ones(n).tril(),
+        ),
+        Mistake(
+            "window_inverted",
+            "True and False are exchanged: yours marks what is blocked.",
+            lambda n, w: ~reference_window(n, w),
+            read=read.MEANING,
+        ),
+        Mistake(
+            "window_excludes_self",
+            "A token may not see itself in your mask. With a window of 1 it would see nothing.",
+            lambda n, w: (_distance(n) > 0) & (_distance(n) < w),
+            lambda n, w: (_distance(n) > 0) & (_distance(n) <= w),
+        ),
+        Mistake(
+            "window_blocks",
+            "You cut the text into blocks. A window moves along: every token has its own.",
+            lambda n, w: (torch.arange(n).unsqueeze(1) // w == torch.arange(n) // w).unsqueeze(0),
+            lambda n, w: (torch.arange(n).unsqueeze(1) // w == torch.arange(n) // w).unsqueeze(0) & _ones(n).tril(),
+        ),
+        Mistake(
+            "window_at_the_start",
+            "Your window stays at the start of the text. It ends at the query.",
+            lambda n, w: _ones(n).tril() & (torch.arange(n) < w),
+        ),
+        Mistake(
+            "window_fixed",
+            "Your window has one width, whatever width is asked for.",
+            *(lambda n, w, f=f: _ones(n).tril().triu(1 - f) for f in (1, 2, 3, 4, 5)),
+        ),
+    ],
+)
+
 _CAUSAL5 = reference_causal(5)
 _PAD_KEYS = reference_padding(torch.tensor([[3, 4, 5, 0, 0], [6, 7, 8, 9, 0]]), 0)
 _HEADS_MASK = torch.tensor([[1, 1, 0, 1, 1, 0], [0, 1, 1, 1, 0, 1]], dtype=torch.bool)[:, None, None]
@@ -340,6 +429,141 @@ masked_attention = Exercise(
         *MASKING,
         *SCALING,
         *(m for m in ATTENTION if m.read != read.STABLE),  # no scores here that could overflow
+    ],
+)
+
+
+_ONE_EMPTY = torch.tensor([[1, 0, 1, 1, 0], [0, 0, 0, 0, 0], [0, 1, 1, 0, 1]], dtype=torch.bool)
+_LEFT = reference_decoder(torch.tensor([[0, 0, 7, 4, 9], [3, 8, 5, 6, 2]]), 0)
+_NOTHING_REAL = reference_padding(torch.tensor([[0, 0, 0, 0, 0, 0], [6, 7, 8, 9, 0, 0]]), 0)
+_CROSS = (normal(2, 3, 8, seed=65), normal(2, 5, 8, seed=66), normal(2, 5, 6, seed=67))
+_LARGE_BEHIND = _CROSS[1].clone()
+_LARGE_BEHIND[:, 1] = 300.0 * _CROSS[0][:, 0]  # query 0 may not see key 1, which fits it far too well
+_DEAF = torch.finfo(torch.float32).min
+
+
+def _empty(mask):
+    return ~(mask != 0).any(-1, keepdim=True)
+
+
+def _opened(open):
+    """Return the mimic that changes the mask of empty rows before it attends."""
+    return lambda q, k, v, m: reference_attention(q, k, v, m | (_empty(m) & open(q.size(-2), k.size(-2))))
+
+
+def _divided_after(keep):
+    def attention(query, key, value, mask):
+        weights = keep(attention_with()(query, key, value)[1] * mask)
+        return weights @ value, weights
+
+    return attention
+
+
+def _half_cleared(output: bool):
+    def attention(query, key, value, mask):
+        even = attention_with(hide=lambda s, m: s.masked_fill(m == 0, _DEAF))(query, key, value, mask)
+        right = reference_attention(query, key, value, mask)
+        return (right[0], even[1]) if output else (even[0], right[1])
+
+    return attention
+
+
+blocked_rows = Exercise(
+    "blocked_rows",
+    signature="query key value mask",
+    expects="a pair (output, weights): output (..., T_q, d_v) and weights (..., T_q, T_k); "
+    "a row without any allowed key is 0 in both.",
+    reference=clearing_with,
+    parts=output_and_weights,
+    read=read.EMPTY,
+    probes=[
+        Probe("one row without a key", (*_CROSS, _ONE_EMPTY)),
+        Probe(
+            "padding in front, under a causal mask",
+            (normal(2, 5, 8, seed=68), normal(2, 5, 8, seed=69), normal(2, 5, 6, seed=70), _LEFT),
+        ),
+        Probe(
+            "a sentence of nothing but padding",
+            (normal(2, 3, 8, seed=71), normal(2, 6, 8, seed=72), normal(2, 6, 5, seed=73), _NOTHING_REAL),
+        ),
+        Probe(
+            "a head axis in front",
+            (
+                normal(2, 3, 4, 9, seed=74), normal(2, 3, 6, 9, seed=75), normal(2, 3, 6, 7, seed=76),
+                _NOTHING_REAL.unsqueeze(1),
+            ),
+        ),
+        Probe("every row has a key", (*_SQUARE, _CAUSAL5)),
+        Probe("a large score behind the mask", (_CROSS[0], _LARGE_BEHIND, _CROSS[2], _ONE_EMPTY)),
+        Probe("very low scores", (_LOW_QUERY, _LOW_KEY, normal(1, 5, 6, seed=64), _CAUSAL5), tolerance=5e-4),
+        Probe("gradients", (*_CROSS, _ONE_EMPTY), gradient=True, tolerance=1e-4),
+        Probe(
+            "an infinite score behind the mask", (_SQUARE[0], _INFINITE_KEY * 1e9, _SQUARE[2], _CAUSAL5), judged=False
+        ),
+    ],
+    mistakes=[
+        Mistake(
+            "rows_nan",
+            "Where every key of a row is blocked, your row is NaN: minus infinity everywhere makes 0/0.",
+            clearing_with(normalise=softmax),
+        ),
+        Mistake(
+            "rows_even",
+            "A row without any allowed key shares out its attention evenly, over keys that are all blocked.",
+            *(clearing_with(hide=lambda s, m, f=f: s.masked_fill(m == 0, f)) for f in (-1e9, -1e10, -1e30, _DEAF)),
+            *(clearing_with(hide=lambda s, m, f=f: torch.where(m == 0, f, s)) for f in (-1e9, _DEAF)),
+        ),
+        Mistake(
+            "rows_weights_left",
+            "Your output of an empty row is 0, but its weights are not.",
+            _half_cleared(output=True),
+            lambda q, k, v, m: (reference_attention(q, k, v, m)[0], attention_with()(q, k, v, m)[1]),
+        ),
+        Mistake(
+            "rows_output_left",
+            "The weights of an empty row are 0, but its output was mixed before you cleared them.",
+            _half_cleared(output=False),
+            lambda q, k, v, m: (attention_with()(q, k, v, m)[0], reference_attention(q, k, v, m)[1]),
+        ),
+        Mistake(
+            "rows_gradient_nan",
+            "The numbers are right, but the gradient is NaN: a NaN arises on the way and is covered up afterwards.",
+            clearing_with(hide=lambda s, m: s + torch.zeros_like(s).masked_fill(m == 0, -math.inf)),
+            clearing_with(hide=lambda s, m: s + torch.where(m != 0, 0.0, -math.inf)),
+        ),
+        Mistake(
+            "rows_see_themselves",
+            "You let an empty row see a key that its mask blocks: itself, or the first.",
+            _opened(lambda rows, columns: torch.eye(rows, columns, dtype=torch.bool)),
+            _opened(lambda rows, columns: torch.arange(columns) == 0),
+        ),
+        Mistake(
+            "rows_see_everything",
+            "For an empty row you lift the mask: it sees every key.",
+            _opened(lambda rows, columns: torch.ones(rows, columns, dtype=torch.bool)),
+        ),
+        Mistake(
+            "rows_masked_after_softmax",
+            "Your softmax runs over all keys, and the mask comes after it. A large score behind the mask then takes "
+            "the weight of the whole row.",
+            _divided_after(lambda w: w / w.sum(-1, keepdim=True).clamp_min(1e-9)),
+            _divided_after(lambda w: w / (w.sum(-1, keepdim=True) + 1e-9)),
+            _divided_after(lambda w: (w / w.sum(-1, keepdim=True)).nan_to_num(0.0)),
+            _divided_after(lambda w: w / (w.sum(-1, keepdim=True) + 1e-8)),
+            _divided_after(lambda w: w / (w.sum(-1, keepdim=True) + 1e-6)),
+        ),
+        Mistake(
+            "rows_mask_not_shared_out",
+            "You set weights to 0 after the softmax. The empty rows are right, but in all others weight is lost.",
+            _divided_after(lambda w: w),
+        ),
+        *on(clearing_with, MASKING, without=("mask_tilde_on_int", "mask_fill_minus_1e_minus_9")),
+        *on(clearing_with, SCALING),
+        *on(
+            clearing_with,
+            tuple(m for m in ATTENTION if m.read != read.STABLE),
+            without=("att_softmax_over_queries", "att_scores_from_value", "att_elementwise"),  # others give the same here
+        ),
     ],
 )
 

@@ -65,7 +65,7 @@ sinusoidal = Exercise(
     expects="a table (length, d_model) of 32-bit floats: feature 2i a sine, feature 2i + 1 the cosine of the same angle.",
     reference=sinusoidal_with,
     parts=one_tensor("table"),
-    read=read.TABLE,
+    read=read.ADD_TABLE,
     probes=[
         Probe(f"{length} × {d_model}", (length, d_model), tolerance=1e-4)
         for length, d_model in ((5, 12), (6, 8), (40, 10), (8, 8), (1, 6), (3, 2))

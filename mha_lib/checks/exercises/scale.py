@@ -100,6 +100,79 @@ score_std = Exercise(
 )
 
 
+def _right_divisor(d_k: int, spread_query: float, spread_key: float) -> float:
+    return spread_query * spread_key * math.sqrt(d_k)
+
+
+divisor = Exercise(
+    "divisor",
+    signature="d_k spread_query spread_key",
+    expects="one number: what the scores must be divided by, so that they spread 1.",
+    reference=_right_divisor,
+    parts=_one_number,
+    read=read.GROWS,
+    probes=[
+        Probe(f"d_k = {d}, spreads {a} and {b}", (d, a, b), tolerance=0.05)
+        for d, a, b in ((16, 2.0, 3.0), (64, 1.0, 1.0), (100, 0.5, 0.7), (9, 4.0, 0.25), (512, 0.58, 0.58), (25, 1.0, 6.0))
+    ],
+    mistakes=[
+        Mistake(
+            "divisor_ignores_spreads",
+            "Your number depends on d_k alone. Queries that spread twice as wide make scores that spread twice as wide.",
+            lambda d, a, b: math.sqrt(d),
+        ),
+        Mistake(
+            "divisor_one_spread",
+            "Only one of the two spreads counts in your number.",
+            lambda d, a, b: a * math.sqrt(d),
+            lambda d, a, b: b * math.sqrt(d),
+            lambda d, a, b: a * a * math.sqrt(d),
+            lambda d, a, b: b * b * math.sqrt(d),
+            lambda d, a, b: max(a, b) * math.sqrt(d),
+        ),
+        Mistake(
+            "divisor_is_variance",
+            "That is the variance of the scores. Divided by it they spread far less than 1.",
+            lambda d, a, b: a * a * b * b * d,
+        ),
+        Mistake(
+            "divisor_without_root",
+            "The spreads are right, but d_k stands in your number without its root.",
+            lambda d, a, b: a * b * d,
+        ),
+        Mistake(
+            "divisor_without_width",
+            "That brings one product to spread 1. A score is a sum of d_k of them.",
+            lambda d, a, b: a * b,
+        ),
+        Mistake(
+            "divisor_root_of_spreads",
+            "Your root goes over the spreads as well. They are standard deviations already; variances are their squares.",
+            lambda d, a, b: math.sqrt(a * b * d),
+            lambda d, a, b: math.sqrt(a * b) * d,
+        ),
+        Mistake(
+            "divisor_adds_spreads",
+            "You add the spreads, or take their mean. Query and key are multiplied, not added.",
+            lambda d, a, b: (a + b) * math.sqrt(d),
+            lambda d, a, b: (a + b) / 2 * math.sqrt(d),
+            lambda d, a, b: math.sqrt(a * a + b * b) * math.sqrt(d),
+            lambda d, a, b: math.sqrt((a * a + b * b) / 2) * math.sqrt(d),
+        ),
+        Mistake(
+            "divisor_inverted",
+            "That is the number to multiply with. Asked for is the one to divide by.",
+            lambda d, a, b: 1 / (a * b * math.sqrt(d)),
+        ),
+        Mistake(
+            "divisor_spreads_divided",
+            "You divide by the spreads where wider queries ask for a larger divisor.",
+            lambda d, a, b: math.sqrt(d) / (a * b),
+        ),
+        Mistake("divisor_fixed", "Your number is the same whatever is asked.", Sign(lambda trials: _all_alike(trials))),
+    ],
+)
+
 scaling = Exercise(
     "scaling",
     signature="query key value",

@@ -72,7 +72,7 @@ call_torch = Exercise(
     expects="a pair (output, weights): output (B, T_q, d_model) and weights (B, h, T_q, T_k), one table for each head.",
     reference=_reference_call,
     parts=output_and_weights,
-    read=read.MEANING,
+    read=read.TORCH,
     probes=[
         Probe("no mask", (_layer(), *_call_inputs(3, 4, 6), None)),
         Probe("a padding mask", (_layer(), *_call_inputs(3, 4, 6), padding(3, 6))),

@@ -52,7 +52,7 @@ def _torch(zero_bias: bool) -> Fresh:
     return Fresh(lambda: seeded(make, 5).eval(), "nn.MultiheadAttention(12, 4, batch_first=True)")
 
 
-def _copies(
+def copies(
     order: str = ROLES, *, weights: str = ROLES, biases: str = ROLES, bias_order: str = "", zeroed: str = "", turn: bool = False, cut=None
 ) -> Callable:
     """Return a transfer: which role each place gets, what is copied at all, which biases become 0, how q, k, v are cut."""
@@ -74,7 +74,7 @@ def _copies(
     return load
 
 
-def _load_and_run(function, target, source, query, key, value):
+def load_and_run(function, target, source, query, key, value):
     before = [p.detach().clone() for p in source.parameters()]
     function(target, source)
     if not all(p.shape == b.shape and torch.equal(p, b) for p, b in zip(source.parameters(), before)):
@@ -83,7 +83,7 @@ def _load_and_run(function, target, source, query, key, value):
 
 
 def _apart_and_run(function, target, source, query, key, value):
-    output = _load_and_run(function, target, source, query, key, value)
+    output = load_and_run(function, target, source, query, key, value)
     own = {id(m) for m in source.modules()}
     if any(id(m) in own for m in target.modules()):
         raise Unfit(
@@ -92,7 +92,7 @@ def _apart_and_run(function, target, source, query, key, value):
     return output
 
 
-def _transfer(name: str, signature: str, pairs: dict[str, tuple[Fresh, Fresh]], apply=_load_and_run, **rest) -> Exercise:
+def _transfer(name: str, signature: str, pairs: dict[str, tuple[Fresh, Fresh]], apply=load_and_run, **rest) -> Exercise:
     """Return the check of a function of (target, source), judged by the output of the target afterwards."""
     target, source = signature.split()
     inputs = {"self-attention": (_SELF,) * 3}
@@ -100,7 +100,7 @@ def _transfer(name: str, signature: str, pairs: dict[str, tuple[Fresh, Fresh]], 
         name,
         signature=f"{signature} query key value",
         expects=f"nothing to return: afterwards {target}(query, key, value) must give what {source}(query, key, value) gives.",
-        reference=_copies(),
+        reference=copies(),
         parts=one_tensor(f"output of {target}"),
         apply=apply,
         probes=[Probe(label, (*pair, *inputs.get(label, (_QUERY, _KEY, _VALUE)))) for label, pair in pairs.items()],
@@ -113,20 +113,20 @@ _SOME = ["".join(s) for n in (1, 2, 3) for s in itertools.combinations(ROLES, n)
 BIASES_ELSEWHERE = Mistake(
     "copy_biases_elsewhere",
     "The weights stand in the right places, their biases do not.",
-    *(_copies(bias_order="".join(o) + "o") for o in itertools.permutations("qkv") if o != tuple("qkv")),
+    *(copies(bias_order="".join(o) + "o") for o in itertools.permutations("qkv") if o != tuple("qkv")),
 )
 COMMON = (
-    Mistake("copy_transposed", "Your weights are turned over. Both sides store them as (out, in).", _copies(turn=True)),
+    Mistake("copy_transposed", "Your weights are turned over. Both sides store them as (out, in).", copies(turn=True)),
     Mistake(
         "copy_nothing",
         "The target has its own weights still: nothing was copied into it.",
         lambda target, source: None,
     ),
-    Mistake("copy_one_for_all", "All linears got the same weights.", *(_copies(role * 3 + last) for role in ROLES for last in {role, "o"})),
+    Mistake("copy_one_for_all", "All linears got the same weights.", *(copies(role * 3 + last) for role in ROLES for last in {role, "o"})),
     Mistake(
         "copy_half",
         "Some of the linears were copied, others keep their random weights.",
-        *(_copies(weights=some, biases=some) for some in _SOME),
+        *(copies(weights=some, biases=some) for some in _SOME),
     ),
     BIASES_ELSEWHERE,
     Mistake(
@@ -135,7 +135,7 @@ COMMON = (
         Sign(lambda trials: all("leaf Variable that requires grad" in str(t.seen.error) for t in trials)),
     ),
 )
-_ORDERS = ["".join(o) for o in itertools.permutations(ROLES) if "".join(o) != ROLES]
+ORDERS = ["".join(o) for o in itertools.permutations(ROLES) if "".join(o) != ROLES]
 
 
 def _by_head(stacked):
@@ -158,26 +158,26 @@ load_torch_weights = _transfer(
         Mistake(
             "par_per_head_qkv_layout",
             "You read in_proj_weight head by head. PyTorch stacks all of q, then all of k, then all of v.",
-            _copies(cut=_by_head),
-            _copies(cut=lambda stacked: [stacked[i::3] for i in range(3)]),
+            copies(cut=_by_head),
+            copies(cut=lambda stacked: [stacked[i::3] for i in range(3)]),
         ),
         Mistake(
             "par_order_kqv",
             "The three parts of in_proj_weight are not in the order you read them in.",
-            *(_copies(order) for order in _ORDERS if order[3] == "o"),
+            *(copies(order) for order in ORDERS if order[3] == "o"),
         ),
         Mistake(
             "par_out_proj_forgotten",
             "The last linear keeps its random weights: out_proj was not copied, or not whole.",
-            *(_copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), (ROLES, "qkv"), ("qkv", ROLES))),
-            _copies(biases="qkv", zeroed="o"),
+            *(copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), (ROLES, "qkv"), ("qkv", ROLES))),
+            copies(biases="qkv", zeroed="o"),
         ),
         Mistake(
             "par_bias_forgotten",
             "The weights are right, the biases are not PyTorch's. Its biases start at 0, which hides a forgotten one.",
-            _copies(zeroed=ROLES),
-            _copies(zeroed="qkv"),
-            *(_copies(biases=some) for some in ("", "o", "kvo", "qko", "vo")),
+            copies(zeroed=ROLES),
+            copies(zeroed="qkv"),
+            *(copies(biases=some) for some in ("", "o", "kvo", "qko", "vo")),
         ),
         *COMMON,
     ],
@@ -195,26 +195,26 @@ load_cloned = _transfer(
         Mistake(
             "cloned_last_forgotten",
             "The last linear of the list keeps its random weights. It is W_O, used apart from the other three.",
-            *(_copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), ("qkv", ROLES), (ROLES, "qkv"))),
+            *(copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), ("qkv", ROLES), (ROLES, "qkv"))),
         ),
         Mistake(
             "cloned_wrong_order",
             "The linears of the list do not stand in the order you filled them in.",
-            *(_copies(order) for order in _ORDERS),
+            *(copies(order) for order in ORDERS),
         ),
-        Mistake("cloned_biases_forgotten", "The weights are right, the biases are not those of the layer.", _copies(biases=""), _copies(biases="o")),
+        Mistake("cloned_biases_forgotten", "The weights are right, the biases are not those of the layer.", copies(biases=""), copies(biases="o")),
         *COMMON,
     ],
 )
 
 
 def _key_bias_in_output(target, layer):
-    _copies()(target, layer)
+    copies()(target, layer)
     target.W_o.bias.data.add_(layer.w_k.bias.data)
 
 
 def _key_bias_in_weight(target, layer, axis=0):
-    _copies()(target, layer)
+    copies()(target, layer)
     target.W_k.weight.data.add_(layer.w_k.bias.data.unsqueeze(axis))
 
 
@@ -241,21 +241,21 @@ load_without_bias = _transfer(
         Mistake(
             "output_bias_forgotten",
             "The bias of the last linear is not that of the layer. This one has a place, and an effect.",
-            _copies(biases=""),
-            _copies(zeroed="o"),
+            copies(biases=""),
+            copies(zeroed="o"),
             read=read.STEPS,
         ),
         Mistake(
             "output_forgotten",
             "The last linear keeps its random weights.",
-            _copies(weights="qkv", biases=""),
-            _copies(weights="qkv"),
+            copies(weights="qkv", biases=""),
+            copies(weights="qkv"),
             read=read.STEPS,
         ),
         Mistake(
             "weights_in_wrong_places",
             "The weights do not stand in the places of their roles.",
-            *(_copies(order) for order in _ORDERS),
+            *(copies(order) for order in ORDERS),
             read=read.STEPS,
         ),
         *(mistake.at(read.STEPS) for mistake in COMMON if mistake is not BIASES_ELSEWHERE),

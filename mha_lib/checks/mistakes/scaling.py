@@ -6,7 +6,7 @@ import torch
 
 from mha_lib.checks import read
 from mha_lib.checks.case import Mistake, Sign
-from mha_lib.checks.mistakes.signs import errs_with
+from mha_lib.checks.mistakes.signs import errs_with, has_one_more_factor
 from mha_lib.checks.recipe import attention_with, dot, times
 
 SCALING = (
@@ -74,6 +74,18 @@ SCALING = (
             attention_with(scale=times(lambda q, k, v, c=c: 1 / c))
             for c in (8.0, 64.0, 16.0, math.sqrt(512), 512.0, 2.0, 4.0)
         ),
+        read=read.SCALE,
+    ),
+    Mistake(
+        "scale_integer_root",
+        "You take a whole number for the root: it is right for 4, 9 or 16 features, and cut off for all others.",
+        attention_with(scale=times(lambda q, k, v: 1 / math.isqrt(q.size(-1)))),
+        read=read.SCALE,
+    ),
+    Mistake(
+        "scale_times_a_number",
+        "Your scores are the divided ones, multiplied by one more number that has no place there.",
+        Sign(has_one_more_factor),
         read=read.SCALE,
     ),
     Mistake(

@@ -1,22 +1,7 @@
-"""Answers to the exercises that write a class: the single head and the whole layer."""
+"""Answers to the exercises of checks/exercises/layer.py."""
 
 from tests.answers import Answer, edit
-
-HEAD = '''
-class SingleHeadAttention(nn.Module):
-    def __init__(self, d_model, d_k):
-        super().__init__()
-        self.w_q, self.w_k, self.w_v = (nn.Linear(d_model, d_k) for _ in range(3))
-
-    def forward(self, query, key, value):
-        q, k, v = self.w_q(query), self.w_k(key), self.w_v(value)
-        scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
-        weights = scores.softmax(-1)
-        return weights @ v, weights
-'''
-PROJECT = "q, k, v = self.w_q(query), self.w_k(key), self.w_v(value)"
-H_SCORES = "scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5"
-H_GIVE = "return weights @ v, weights"
+from tests.answers import attention as base
 
 LAYER = '''
 class MultiHeadAttention(nn.Module):
@@ -147,24 +132,7 @@ _WRONG_LAYERS = [
 ]
 
 WRONG = (
-    [
-        Answer("single_head", "SingleHeadAttention", edit(HEAD, *changes), id)
-        for id, changes in [
-            ("scale_missing", [f"{H_SCORES} -> scores = q @ k.mT"]),
-            ("head_scale_by_d_model", [f"{H_SCORES} -> scores = q @ k.mT / query.size(-1) ** 0.5"]),
-            ("scale_without_sqrt", [f"{H_SCORES} -> scores = q @ k.mT / q.size(-1)"]),
-            ("head_one_projection_for_all", ["self.w_v(value) -> self.w_k(value)"]),
-            ("head_one_projection_for_all", [f"{PROJECT} -> q, k, v = self.w_q(query), self.w_q(key), self.w_q(value)"]),
-            ("head_projections_swapped", [f"{PROJECT} -> q, k, v = self.w_q(query), self.w_v(key), self.w_k(value)"]),
-            ("head_not_projected", [f"{PROJECT} -> q, k, v = self.w_q(query), self.w_k(key), value"]),
-            ("head_wrong_input", ["self.w_v(value) -> self.w_v(key)"]),
-            ("head_wrong_input", ["self.w_k(key) -> self.w_k(query)"]),
-            ("att_softmax_over_queries", ["scores.softmax(-1) -> scores.softmax(-2)"]),
-            ("att_return_order", [f"{H_GIVE} -> return weights, weights @ v"]),
-            ("not_a_pair", [f"{H_GIVE} -> return weights @ v"]),
-        ]
-    ]
-    + [Answer("multi_head_attention", "MultiHeadAttention", edit(LAYER, *changes), id) for id, changes in _WRONG_LAYERS]
+    [Answer("multi_head_attention", "MultiHeadAttention", edit(LAYER, *changes), id) for id, changes in _WRONG_LAYERS]
     + [
         Answer("multi_head_attention", "MultiHeadAttention", edit(LOOP, *changes), id)
         for id, changes in [
@@ -251,17 +219,6 @@ class MultiHeadAttention(nn.Module):
 
 RIGHT = (
     [
-        Answer("single_head", "SingleHeadAttention", edit(HEAD, *changes))
-        for changes in (
-            [],
-            ["(nn.Linear(d_model, d_k) for _ in range(3)) -> (nn.Linear(d_model, d_k, bias=False) for _ in range(3))"],
-            ["(nn.Linear(d_model, d_k) for _ in range(3)) -> (nn.LazyLinear(d_k) for _ in range(3))"],
-            [f"{H_GIVE} -> return [weights @ v, weights]"],
-            [f"{H_GIVE} -> return F.scaled_dot_product_attention(q, k, v), weights"],
-        )
-    ]
-    + [Answer("single_head", "SingleHeadAttention", HEAD.replace("w_q", "ask").replace("w_k", "offer").replace("w_v", "give"))]
-    + [
         Answer("multi_head_attention", "MultiHeadAttention", edit(LAYER, *changes))
         for changes in (
             [],
@@ -282,3 +239,26 @@ RIGHT = (
     ]
     + [Answer("multi_head_attention", "MultiHeadAttention", source) for source in (LOOP, RENAMED, _INSIDE)]
 )
+
+DROPOUTS = [
+    ("dropout_not_applied", [f"{base.USED} -> used = weights"]),
+    ("dropout_not_applied", [f"{base.USED} -> used = weights; dropout is None or dropout(weights)"]),
+    ("dropout_on_scores", [f"{base.SOFTMAX} -> weights = (scores if dropout is None else dropout(scores)).softmax(-1)", f"{base.USED} -> used = weights"]),
+    ("dropout_on_output", [f"{base.USED} -> used = weights", f"{base.MIX} -> output = used @ value if dropout is None else dropout(used @ value)"]),
+    ("dropout_on_values", [f"{base.USED} -> used = weights", f"{base.MIX} -> output = used @ (value if dropout is None else dropout(value))"]),
+    ("dropout_twice", [f"{base.USED} -> used = weights if dropout is None else dropout(dropout(weights))"]),
+    ("dropout_renormalised", [f"{base.USED} -> used = weights if dropout is None else F.normalize(dropout(weights), p=1, dim=-1)"]),
+    ("dropout_required", [f"{base.USED} -> used = dropout(weights)"]),
+    ("dropout_of_its_own", [f"{base.USED} -> used = weights if dropout is None else F.dropout(weights, dropout.p)"]),
+    ("dropout_of_its_own", [f"{base.USED} -> used = weights if dropout is None else nn.Dropout(0.5)(weights)"]),
+]
+
+_DROPPED = [
+    [],
+    [f"{base.USED} -> used = dropout(weights) if dropout else weights"],
+    [f"{base.USED} -> used = (dropout or nn.Identity())(weights)"],
+    [f"{base.GIVE} -> return output, used"],
+]
+
+WRONG += [Answer("dropout", "attention", edit(base.BASE, *c), id) for id, c in DROPOUTS]
+RIGHT += [Answer("dropout", "attention", edit(base.BASE, *c)) for c in _DROPPED]

@@ -1,0 +1,365 @@
+"""Verdicts that point at a line, explain an exception, say how numbers are related, and never lie."""
+
+import linecache
+import re
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+from mha_lib import checks
+from mha_lib.checks import trace
+from mha_lib.checks.exercise import Exercise
+from tests.answers import PRELUDE, wrong_answers
+
+
+def load(source: str, name: str):
+    """Run a source as a notebook does: its lines can be looked up."""
+    file = f"<cell {abs(hash(source))}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(True), file)
+    scope: dict = {}
+    exec(PRELUDE, scope)
+    exec(compile(source, file, "exec"), scope)
+    return scope[name]
+
+
+def judge(source: str, check: str = "attention", name: str = "attention"):
+    return getattr(checks, check).judge(load(source, name))
+
+
+ATTENTION = """def attention(query, key, value):
+    scores = query @ key.transpose(-2, -1)
+    scores = scores / query.size(-1) ** 0.5
+    weights = {weights}
+    output = weights @ value
+    return output, weights
+"""
+
+
+def test_the_verdict_points_at_the_first_line_off_the_way():
+    result = judge(ATTENTION.format(weights="scores.softmax(-1).pow(1.5)"))
+    assert result.misconception == "first_wrong_step"
+    assert result.facts["line 2, scores"] == "the dot products, right"
+    assert result.facts["line 3, scores"] == "the divided scores, right"
+    assert result.facts["line 4, weights"].startswith("the first value that is no step of the way")
+    assert "line 4, weights" in result.message
+
+
+def test_a_line_is_described_by_what_can_be_seen():
+    result = judge(ATTENTION.format(weights="(1.3 * scores).softmax(-2).pow(1.0)"))
+    assert "each column sums to 1, over the queries" in result.facts["line 4, weights"]
+
+
+def test_a_return_that_leaves_the_way_is_found():
+    source = ATTENTION.format(weights="scores.softmax(-1)").replace("return output, weights", "return output.cumsum(-1), weights")
+    assert judge(source).facts["line 6, return"].startswith("the first value")
+
+
+def test_a_class_is_watched_by_head_with_its_helpers():
+    source = """class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, num_heads, dropout=0.0):
+        super().__init__()
+        assert d_model % num_heads == 0
+        self.h, self.d_k = num_heads, d_model // num_heads
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.dropout = nn.Dropout(dropout)
+
+    def split(self, x):
+        return x.view(x.size(0), -1, self.h, self.d_k).transpose(1, 2)
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = self.split(self.w_q(query)), self.split(self.w_k(key)), self.split(self.w_v(value))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(self.d_k)
+        if mask is not None:
+            scores = scores.masked_fill(mask.unsqueeze(1) == 0, -1e9)
+        weights = self.dropout(scores.softmax(-1))
+        mixed = (weights @ v).tanh()
+        return self.w_o(mixed.transpose(1, 2).flatten(2))
+"""
+    result = judge(source, "multi_head_attention", "MultiHeadAttention")
+    assert result.misconception == "first_wrong_step"
+    assert result.facts["line 17, weights"] == "the weights, right"
+    assert result.facts["line 18, mixed"].startswith("the first value")
+
+
+def test_watching_changes_nothing_and_puts_the_trace_function_back():
+    import sys
+
+    def before(frame, event, argument):
+        return None
+
+    old = sys.gettrace()
+    sys.settrace(before)
+    try:
+        judge(ATTENTION.format(weights="scores.softmax(-1).pow(1.5)"))
+        assert sys.gettrace() is before
+    finally:
+        sys.settrace(old)
+
+
+def test_watching_stops_after_a_while():
+    def slow(x):
+        for _ in range(10**5):
+            x = x + 1
+        return x
+
+    values = trace.watch(slow, torch.zeros(2))
+    assert len(values) <= trace.MOST + 1
+
+
+def softmax_rows(line: str):
+    return judge(f"def softmax_rows(scores):\n    w = scores.softmax(-1)\n    return {line}\n", "softmax_rows", "softmax_rows")
+
+
+@pytest.mark.parametrize(
+    "line, id, words",
+    [
+        ("-w", "negated", "exactly the negative"),
+        ("2 * w", "constant_multiple", "times 2"),
+        ("w + 1", "constant_offset", "plus 1"),
+        ("w.double()", "wrong_dtype", "torch.float64"),
+        ("w.round(decimals=3)", "rounded", "3 decimals"),
+        ("scores", "input_returned", "one of the inputs"),
+        ("w.flip(-1)", "another_order", "in reverse"),
+        ("torch.cat([w[..., :1, :], w[..., 1:, :] * 0.5], -2)", "wrong_in_places", "only at 0"),
+        ("w[..., :2]", "part_only", "the first 2 of 5"),
+        ("torch.ones_like(w)", "all_alike", "the same everywhere: 1"),
+        ("w.unsqueeze(0)", "axes_of_size_one", "too many"),
+    ],
+)
+def test_a_relation_between_the_results_is_said(line, id, words):
+    result = softmax_rows(line)
+    assert result.misconception == id and words in result.message, str(result)
+
+
+def test_swapped_axes_are_said():
+    result = judge("def split_heads(x, num_heads):\n    return x.unflatten(-1, (num_heads, -1)).transpose(1, 2).flip(1)\n", "split_heads", "split_heads")
+    assert result.misconception == "another_order" and "in reverse" in result.message
+
+
+def test_close_numbers_are_told_apart():
+    result = softmax_rows("w + 3e-5 * (torch.arange(w.size(-1)) == 0)")
+    assert result.status == "failed" and result.facts["yours"] != result.facts["expected"]
+
+
+def test_two_mistakes_at_once_are_both_named():
+    result = judge("def attention(query, key, value):\n    w = (query @ key.transpose(-2, -1)).softmax(-2)\n    return w @ value, w\n")
+    assert set(result.misconception.split("+")) == {"scale_missing", "att_softmax_over_queries"}
+
+
+EXCEPTIONS = [
+    ("if query: pass", "truth_of_tensor"),
+    ("scores = query @ key.transpose(-2, -1) / query.size(-1) ^ 2", "caret_for_power"),
+    ("query @ key.T", "sizes_do_not_meet|refused_by_library"),
+    ("query.requires_grad_().numpy()", "numpy_on_gradients"),
+    ("query.view(7, 7)", "sizes_do_not_multiply"),
+    ("query.transpose(1, 2).view(-1)", "view_refused"),
+    ("query.softmax(5)", "axis_does_not_exist"),
+    ("torch.sqrt(query.size(-1))", "scale_torch_sqrt_int"),
+    ("nn.Linear(99, 4)(query)", "linear_does_not_fit"),
+    ("torch.cat([query, key[..., :1]], -2)", "joined_on_wrong_axis"),
+    ("query.split([1, 1], -1)", "split_takes_a_size"),
+    ("dot(query, key)", "name_unknown"),
+    ("query(key)", "tensor_called"),
+    ("0.5(query)", "number_called"),
+    ("a, b = query.shape", "unpacking"),
+    ("query.transope(0, 1)", "no_such_attribute"),
+    ("raise ValueError('no')", "refused_by_you"),
+]
+
+
+@pytest.mark.parametrize("line, ids", EXCEPTIONS, ids=[i for _, i in EXCEPTIONS])
+def test_an_exception_is_explained_with_its_line_and_shapes(line, ids):
+    result = judge(f"def attention(query, key, value):\n    {line}\n    return query, key\n")
+    assert result.misconception in ids.split("|"), str(result)
+    assert result.facts["raised by"].startswith(line)
+    if "query" in line:
+        assert "query (2, 3, 4)" in result.facts["there"]
+
+
+def test_a_whole_message_is_shown_where_its_second_line_says_what_is_wrong():
+    source = "def load_torch_weights(mine, torch_mha):\n    mine.w_q.load_state_dict({'weight': torch_mha.in_proj_weight[:12], 'bias': torch_mha.in_proj_bias[:12], 'more': 1})\n"
+    result = judge(source, "load_torch_weights", "load_torch_weights")
+    assert result.misconception == "state_dict_names" and "more" in result.facts["yours"]
+
+
+def test_a_word_of_pytorch_for_what_it_cannot_do_is_no_stub():
+    assert judge("def attention(query, key, value):\n    return query ^ 0.5, key\n").status == "failed"
+    assert judge("def attention(query, key, value):\n    return query & key, key\n").status == "failed"
+
+
+def test_a_stub_left_behind_is_named():
+    stub = "def scores(query, key):\n    raise NotImplementedError()\n"
+    assert judge(stub, "scores", "scores").status == "not attempted"
+    above = "def scores(query, key):\n    raise NotImplementedError()\n    return query @ key.mT\n"
+    below = "def scores(query, key):\n    s = query @ key.mT\n    raise NotImplementedError()\n"
+    for source in (above, below):
+        assert judge(source, "scores", "scores").misconception == "stub_left"
+
+
+class Odd:
+    def __eq__(self, other):
+        raise ValueError("no comparison")
+
+    __hash__ = None
+
+    def __repr__(self):
+        raise ValueError("no words")
+
+    def __len__(self):
+        raise ValueError("no length")
+
+
+class Silent(Exception):
+    def __str__(self):
+        raise ValueError("no message")
+
+
+class Mine(torch.Tensor):
+    pass
+
+
+def generator():
+    yield 1
+
+
+def raising():
+    raise Silent
+
+
+def leave():
+    import sys
+
+    sys.exit(3)
+
+
+def deep():
+    return deep()
+
+
+def left_running():
+    threading.Thread(target=threading.Event().wait, args=(5,), daemon=True).start()
+    return torch.ones(1)
+
+
+EVERY_KIND = (
+    checks.attention,
+    checks.score_std,
+    checks.causal_mask,
+    checks.single_head,
+    checks.multi_head_attention,
+    checks.load_torch_weights,
+    checks.call_torch,
+    checks.which_spelling,
+    checks.bug_splitting,
+)
+ODD = {
+    "generator": generator,
+    "list of nothing": lambda: [],
+    "object": Odd,
+    "pair of objects": lambda: (Odd(), Odd()),
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "sparse pair": lambda: (torch.eye(3).to_sparse(), torch.eye(3).to_sparse_csr()),
+    "meta": lambda: (torch.empty(2, 3, 6, device="meta"), torch.empty(2, 3, 5, device="meta")),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.quint8),
+    "complex": lambda: (torch.ones(2, 3, 6) * 1j, torch.ones(2, 3, 5) * 1j),
+    "subclass": lambda: (torch.ones(2, 3, 6).as_subclass(Mine), torch.ones(2, 3, 5).as_subclass(Mine)),
+    "nothing": lambda: torch.empty(0),
+    "a number": lambda: 3,
+    "a class": lambda: nn.Linear,
+    "a string": lambda: "weights",
+    "NaN": lambda: float("nan"),
+    "exception without words": raising,
+    "exit": leave,
+    "recursion": deep,
+    "a thread left running": left_running,
+}
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD.keys())
+@pytest.mark.parametrize("exercise", EVERY_KIND, ids=lambda e: e.name)
+def test_whatever_comes_back_is_judged(exercise, make):
+    if hasattr(exercise, "roles"):
+        answer = type("Layer", (nn.Module,), {"__init__": lambda self, *a, **k: nn.Module.__init__(self), "forward": lambda self, *a, **k: make()})
+    else:
+        answer = lambda *arguments, **named: make()  # noqa: E731
+    result = exercise.judge(answer)
+    assert result.status == "failed" and result.message and str(result) and result._repr_html_()
+
+
+def test_stop_passes_through():
+    def stop(query, key, value):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        checks.attention.judge(stop)
+
+
+RIGHT = "def attention(query, key, value):\n    w = torch.softmax(query @ key.transpose(-2, -1) / math.sqrt(query.size(-1)), -1)\n    return w @ value, w\n"
+
+
+def test_open_modes_change_no_verdict():
+    answer = load(RIGHT, "attention")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert checks.attention.judge(answer).status == "passed"
+    with torch.device("meta"):
+        assert checks.attention.judge(answer).status == "passed"
+        assert torch.ones(1).device.type == "meta"
+    with torch.inference_mode():
+        assert checks.attention.judge(answer).status == "passed"
+
+
+def test_checks_in_several_threads_leave_printing_as_it_was():
+    import sys
+
+    out = sys.stdout
+    threads = [threading.Thread(target=checks.attention.judge, args=(load(RIGHT, "attention"),)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sys.stdout is out
+
+
+def test_what_an_answer_prints_is_shown_once_and_shortened():
+    loud = RIGHT.replace("    w =", "    print('scores of', tuple(query.shape))\n    w =")
+    result = judge(loud)
+    assert result.status == "passed" and result.printed == "scores of (2, 3, 4)"
+    assert str(result).count("scores of") == 1 and "you printed" in str(result)
+    endless = judge(RIGHT.replace("    w =", "    print('x' * 10**6)\n    w ="))
+    assert len(endless.printed) < 2000 and "more characters" in endless.printed
+
+
+def test_an_answer_is_run_once_on_every_input():
+    calls = []
+
+    def attention(query, key, value):
+        calls.append(1)
+        return value, query
+
+    checks.attention.judge(attention)
+    assert len(calls) <= len(checks.attention.probes) + 1  # once more, watched
+
+
+def test_read_again_is_a_link_to_the_heading():
+    html = softmax_rows("w * 3")._repr_html_()
+    assert 'href="../notebooks/01_single_head_attention.ipynb#Softmax-turns-a-row-of-scores-into-weights"' in html
+
+
+THINGS = {  # a word of a verdict, and what the input that it shows must have
+    "mask": lambda text: "mask" in text or "tokens" in text or "size" in text,
+    "dropout": lambda text: "dropout" in text or "d_model" in text,
+}
+
+
+@pytest.mark.parametrize("answer", wrong_answers(), ids=lambda a: f"{a.check}-{a.mistake}")
+def test_no_verdict_names_a_thing_that_its_input_lacks(answer):
+    exercise: Exercise = getattr(checks, answer.check)
+    result = exercise.judge(answer.load())
+    shown = " ".join([result.facts.get("seen on", ""), " ".join(exercise.signature)])
+    for word, has in THINGS.items():
+        if re.search(rf"\b{word}\b", result.message) and "seen on" in result.facts:
+            assert has(shown), str(result)
+    if re.search(r"\bmask\b", result.message) and "mask" in exercise.signature and "query" in result.facts.get("seen on", ""):
+        assert "mask" in result.facts["seen on"] or "where no mask" in result.message, str(result)
