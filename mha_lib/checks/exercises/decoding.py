@@ -347,7 +347,7 @@ step = Exercise(
         ),
         Mistake(
             "step_top_left",
-            "The new token sees the first key alone: its output is what value 0 gives. The mask of one query stands at the top left.",
+            "The new token sees the first key alone: its output is what value 0 gives. The triangle stands at the top left, where the first query of a text would be.",
             step_with(attend=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)),
             read=read.CHUNK,
         ),
