@@ -52,6 +52,8 @@ LUCKY = [
     ("bug_decoding", lambda: three(4, 4, 6), "hidden_by_an_empty_cache"),
     ("bug_decoding", lambda: (*three(2, 5, 4)[:2], torch.ones(1, 5, 3)), "hidden_by_equal_values"),
     ("bug_decoding", lambda: three(5, 3, 4), "shows_more_queries"),
+    ("bug_block", lambda: (torch.nn.functional.layer_norm(random(2, 3, 8), (8,)),), "hidden_by_normed_tokens"),
+    ("bug_block", lambda: (random(2, 3, 6),), "shows_another_width"),
     ("bug_scaling", lambda: None, "not_an_input"),
     ("bug_scaling", lambda: three(3, 7, 4)[:2], "not_an_input"),
     ("bug_scaling", lambda: (1, 2, 3), "not_a_tensor"),
@@ -80,6 +82,7 @@ SHOWING = [
     ("bug_positions", lambda: three(4, 4, 6)),
     ("bug_positions", lambda: [random(2, 3, 5, 2, seed=s) for s in range(3)]),
     ("bug_decoding", lambda: three(2, 5, 4)),
+    ("bug_block", lambda: (random(1, 4, 8, scale=5.0),)),
     ("bug_decoding", lambda: [x[0] for x in three(3, 4, 6)]),
 ]
 

@@ -45,7 +45,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path):
-    with pytest.raises(make_env.CannotMake, match=r"has 0\.5 GiB free.*Free some"):
+    with pytest.raises(make_env.CannotMake, match=r"has 0\.5 GB free.*Free some"):
         make_env.check_space(str(tmp_path), free=2**29)
 
 

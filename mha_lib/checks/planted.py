@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from mha_lib.attention import attention
+from mha_lib.block import Block
+from mha_lib.experiments.training import seeded
 from mha_lib.positions import rotate
 
 
@@ -77,3 +79,16 @@ def attention_cached(query, key, value):
         mask = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool).tril()
     output, _ = attention(query, key, value, mask)
     return output
+
+
+def pre_norm_block(d_model):
+    """Return the block of chapter 13 with fixed weights, in eval mode."""
+    return seeded(lambda: Block(d_model, 2), 13).eval()
+
+
+def block_with_a_bug(x):
+    """The block of chapter 13, with a bug."""
+    block = pre_norm_block(x.size(-1))
+    normed = block.norm_1(x)
+    x = normed + block.attention(normed, normed, normed)
+    return x + block.feed_forward(block.norm_2(x))

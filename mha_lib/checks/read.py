@@ -95,6 +95,12 @@ PREFILL = Heading(10, "Prefill, then step")
 CHUNK = Heading(10, "Masks that are not square")
 GO_ON = Heading(10, "Positions go on")
 WEIGHS = Heading(10, "What it weighs")
+# Chapter 13
+KEEP = Heading(13, "Keep what was there")
+NORM = Heading(13, "The norm, in front")
+BLOCK = Heading(13, "And a feed-forward network")
+TWO_HEADS = Heading(13, "Find the two heads")
+ONE_OFF = Heading(13, "Switch one off")
 # Chapter 14
 REAL_LAYER = Heading(14, "One layer, in yours")
 REAL_INSIDE = Heading(14, "Your attention inside")

@@ -97,7 +97,12 @@ def induction_score(weights: Tensor, periods: Tensor) -> Tensor:
 
     Shapes: weights (B, h, T, T), periods (B,) -> (h,). The token at place i stood at i - period before;
     what followed it there stands at i - period + 1.
+
+    Raises:
+        ValueError: the weights are not those of as many texts as there are periods.
     """
+    if periods.shape != weights.shape[:1]:
+        raise ValueError(f"each text needs its period: got weights {tuple(weights.shape)}, periods {tuple(periods.shape)}")
     places = torch.arange(weights.size(-1), device=weights.device)
     targets = places - periods.unsqueeze(1) + 1  # (B, T)
     told = places >= periods.unsqueeze(1)

@@ -234,10 +234,10 @@ step = Exercise(
     apply=_take_steps,
     read=read.ROW,
     probes=[
-        Probe("three tokens kept, then two", (_layer(12, 3, 21), normal(2, 5, 12, seed=401), 3), tolerance=1e-4),
-        Probe("an empty cache, four tokens", (_layer(16, 2, 22), normal(3, 4, 16, seed=402), 0), tolerance=1e-4),
+        Probe("two tokens after three", (_layer(12, 3, 21), normal(2, 5, 12, seed=401), 3), tolerance=1e-4),
+        Probe("four tokens from an empty cache", (_layer(16, 2, 22), normal(3, 4, 16, seed=402), 0), tolerance=1e-4),
         Probe("as many texts as heads", (_layer(18, 3, 23), normal(3, 6, 18, seed=403), 4), tolerance=1e-4),
-        Probe("one token more", (_layer(24, 4, 24), normal(2, 7, 24, seed=404), 6), tolerance=1e-4),
+        Probe("one token after six", (_layer(24, 4, 24), normal(2, 7, 24, seed=404), 6), tolerance=1e-4),
     ],
     mistakes=[
         Mistake(
@@ -347,7 +347,7 @@ step = Exercise(
         ),
         Mistake(
             "step_top_left",
-            "The new token sees the first key alone: its output is what value 0 gives. The mask of one query stands at the top left.",
+            "The new token sees the first key alone: its output is what value 0 gives. The triangle stands at the top left, where the first query of a text would be.",
             step_with(attend=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)),
             read=read.CHUNK,
         ),
