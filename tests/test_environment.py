@@ -28,7 +28,7 @@ def conda_lines():
 
 def test_conda_and_pip_ask_for_the_same():
     conda = ranges(line for line in conda_lines() if line not in ("pip", "conda-forge"))
-    pip = ranges(project()["dependencies"] + project()["optional-dependencies"]["teach"])
+    pip = ranges(project()["dependencies"] + [x for extra in ("teach", "real") for x in project()["optional-dependencies"][extra]])
     wanted = {CONDA_NAMES.get(name, name): bounds for name, bounds in pip.items()}
     wanted["python"] = project()["requires-python"]
     assert conda == wanted
