@@ -55,7 +55,7 @@ def _package() -> tuple[bool, str]:
 def _interpreter() -> tuple[bool, str]:
     venv = Path(mha_lib.__file__).parent.parent / ".venv"
     prefix = Path(sys.prefix)
-    if prefix == venv:
+    if prefix.resolve() == venv.resolve():  # the course may lie behind a symbolic link
         return True, "interpreter: the course's own .venv"
     if venv.exists():
         return False, f"interpreter: {prefix}, not the course's .venv; stop JupyterLab and start it with make lab"

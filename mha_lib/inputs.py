@@ -74,8 +74,8 @@ def check_mask(mask: Tensor, scores: Tensor) -> None:
             )
 
 
-def check_layer_inputs(query: Tensor, key: Tensor, value: Tensor, d_model: int) -> None:
-    """Check what is given to a layer: (B, T, d_model) three times, on one device."""
+def check_layer_inputs(query: Tensor, key: Tensor, value: Tensor, d_model: int, dtype: torch.dtype | None = None) -> None:
+    """Check what is given to a layer: (B, T, d_model) three times, on one device, of the dtype of its parameters."""
     shapes = f"query {tuple(query.shape)}, key {tuple(key.shape)}, value {tuple(value.shape)}"
     for name, x in (("query", query), ("key", key), ("value", value)):
         if x.dim() != 3:
@@ -89,6 +89,11 @@ def check_layer_inputs(query: Tensor, key: Tensor, value: Tensor, d_model: int) 
     if key.size(1) != value.size(1):
         raise ValueError(f"key and value differ on axis 1, the tokens; got {shapes}")
     _check_devices(query, key, value)
+    if dtype is not None and not query.dtype == key.dtype == value.dtype == dtype and not torch.is_autocast_enabled(query.device.type):
+        raise ValueError(
+            f"the layer holds {dtype}, the inputs hold query {query.dtype}, key {key.dtype}, value {value.dtype}; "
+            f"convert them with .to({dtype}), or the layer with layer.to(query.dtype)"
+        )
 
 
 def with_head_axis(mask: Tensor, query: Tensor, key: Tensor, num_heads: int) -> Tensor:

@@ -70,7 +70,8 @@ class MultiHeadAttention(nn.Module):
             ValueError: shapes, dtypes or devices do not fit; the message prints them.
             TypeError: the mask holds floats.
         """
-        check_layer_inputs(query, key, value, self.d_model)
+        held = next((p.dtype for p in self.parameters() if p.is_floating_point()), None)
+        check_layer_inputs(query, key, value, self.d_model, held)
         if mask is not None:
             mask = with_head_axis(mask, query, key, self.num_heads)
         q = split_heads(self.w_q(query), self.num_heads)

@@ -312,3 +312,15 @@ def test_integer_masks_are_taken():
     for need_weights in (True, False):
         got = layer(x, x, x, causal_mask(5).long(), need_weights=need_weights)
         assert torch.equal(got, layer(x, x, x, causal_mask(5), need_weights=need_weights))
+
+
+def test_another_dtype_is_refused_with_both():
+    x = torch.randn(2, 3, D_MODEL, dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"the layer holds torch.float32, the inputs hold query torch.float64.*\.to\(torch.float32\)"):
+        MultiHeadAttention(D_MODEL, HEADS)(x, x, x)
+
+
+def test_autocast_may_mix_dtypes():
+    x = torch.randn(2, 3, D_MODEL)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert MultiHeadAttention(D_MODEL, HEADS)(x.bfloat16(), x.bfloat16(), x.bfloat16()).dtype == torch.bfloat16

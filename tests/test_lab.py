@@ -1,0 +1,97 @@
+"""Starting JupyterLab: in the course's folder, for everyone, with one line where something is in the way."""
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from tests.conftest import ROOT
+from tools import lab
+
+
+def free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return trial.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """A copy of the course under an awkward path, behind a symbolic link, served by the command that make lab runs."""
+    course = tmp_path_factory.mktemp("place") / "Kurs für Anfänger (1) [neu]"
+    for name in ("notebooks", "exercises", "tools"):
+        shutil.copytree(ROOT / name, course / name)
+    link = course.with_name("a link")
+    link.symlink_to(course)
+    command = [sys.executable, str(link / "tools" / "lab.py"), "--no-browser", "--port", str(free_port())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as server:
+        said = []
+        for line in server.stdout:
+            said.append(line)
+            if "Ctrl+C" in line:
+                break
+        yield "".join(said)
+        server.terminate()
+
+
+def ask(said: str, path: str) -> dict:
+    base, token = re.search(r"(http://[^/]+)/\S*?token=(\w+)", said).groups()
+    with urllib.request.urlopen(f"{base}/api/contents/{path}?token={token}", timeout=20) as answer:
+        return json.load(answer)
+
+
+def test_the_command_of_the_makefile_is_this_script():
+    assert re.search(r"(?m)^lab: .*\n\t@\$\(BIN\)/python tools/lab.py", (ROOT / "Makefile").read_text(encoding="utf-8"))
+
+
+def test_the_exercises_exist_in_the_lab_that_is_started(served):
+    names = [entry["name"] for entry in ask(served, "exercises")["content"]]
+    assert "01_single_head_attention.ipynb" in names
+    assert {"notebooks", "exercises"} <= {entry["name"] for entry in ask(served, "")["content"]}
+
+
+def test_the_log_is_the_address_and_no_more(served):
+    lines = served.strip().splitlines()
+    assert len(lines) <= 4 and sum("http" in line for line in lines) == 1, served
+
+
+def test_a_taken_port_is_said_in_one_line(capsys):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert lab.main(["--no-browser", "--port", str(port)]) == 1
+    assert capsys.readouterr().out == f"Port {port} is taken: name another, or leave --port out and the next free one is taken.\n"
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--port", "many"], "--port many is no port: give a number from 1 to 65535, or leave it out."),
+        (["--port", "0"], "--port 0 is no port"),
+        (["--wrong"], "--wrong is not known here"),
+        (["notebooks/99_none.ipynb"], "There is no notebooks/99_none.ipynb in"),
+        (["../README.md"], "There is no ../README.md in"),
+    ],
+)
+def test_bad_words_are_said_in_one_line(words, said, capsys):
+    assert lab.main(words) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(said) and out.count("\n") == 1
+
+
+def test_who_can_see_a_browser():
+    assert lab.can_show({"DISPLAY": ":0"}, "linux") and not lab.can_show({}, "linux")
+    assert not lab.can_show({"DISPLAY": ":0", "SSH_CONNECTION": "1 2 3 4"}, "linux") and lab.can_show({}, "darwin")
+
+
+def test_root_is_allowed_and_told():
+    asked = lab.arguments([])
+    assert "--ServerApp.allow_root=True" in lab.options(asked, lab.FIRST, is_root=True, shows=True)
+    assert "--ServerApp.allow_root=True" not in lab.options(asked, lab.FIRST, is_root=False, shows=True)
+    assert "--ServerApp.open_browser=False" in lab.options(asked, lab.FIRST, is_root=False, shows=False)
