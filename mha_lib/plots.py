@@ -252,6 +252,32 @@ def masks(
         plt.show()
 
 
+def head_groups(tables: Sequence[Tensor], titles: Sequence[str]) -> None:
+    """Draw which query head reads which key head: one table for each layer, a dot where they belong together.
+
+    Shapes: each table (query heads, key heads) of True/False; the number of query heads is the same in all.
+    """
+    shades = ("#dbe8f7", "#fbe3cf")
+    with plt.rc_context(STYLE):
+        ratios = [t.size(1) + 1.6 for t in tables]
+        figure, axes = plt.subplots(
+            1, len(tables), figsize=(min(0.36 * sum(ratios) + 0.6, WIDEST), 0.36 * tables[0].size(0) + 1.3),
+            layout="constrained", squeeze=False, width_ratios=ratios,
+        )
+        for i, (axis, table) in enumerate(zip(axes[0], tables)):
+            table = torch.as_tensor(table).bool().cpu()
+            for row in range(table.size(0)):
+                for column in range(table.size(1)):
+                    face = shades[column % 2] if table[row, column] else "#f4f4f4"
+                    axis.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=face, edgecolor="white"))
+                    if table[row, column]:
+                        axis.plot(column, row, MARKERS[column % 2], color=(BLUE, ORANGE)[column % 2], markersize=7)
+            axis.set(xlim=(-0.5, table.size(1) - 0.5), ylim=(table.size(0) - 0.5, -0.5), aspect="equal", title=titles[i], xlabel="key head")
+            _name_ticks(axis, [str(n) for n in range(table.size(0))], [str(n) for n in range(table.size(1))])
+            axis.set_ylabel("query head" if i == 0 else "")
+        plt.show()
+
+
 def heat(tables: Sequence[Tensor], xlabel: str, ylabel: str, titles: Sequence[str], lines: int | None = None) -> None:
     """Draw tables of sizes, light for 0 and dark for the largest of all; lines every so many columns.
 
