@@ -52,6 +52,9 @@ LUCKY = [
     ("bug_decoding", lambda: three(4, 4, 6), "hidden_by_an_empty_cache"),
     ("bug_decoding", lambda: (*three(2, 5, 4)[:2], torch.ones(1, 5, 3)), "hidden_by_equal_values"),
     ("bug_decoding", lambda: three(5, 3, 4), "shows_more_queries"),
+    ("bug_grouped", lambda: (random(1, 4, 3, 5), *[random(1, 1, 3, 5, seed=s) for s in (1, 2)]), "hidden_by_one_key_head"),
+    ("bug_grouped", lambda: [random(1, 4, 3, 5, seed=s) for s in range(3)], "hidden_by_as_many_heads"),
+    ("bug_grouped", lambda: (random(1, 4, 3, 5), *[random(1, 3, 3, 5, seed=s) for s in (1, 2)]), "shows_uneven_heads"),
     ("bug_block", lambda: (torch.nn.functional.layer_norm(random(2, 3, 8), (8,)),), "hidden_by_normed_tokens"),
     ("bug_block", lambda: (random(2, 3, 6),), "shows_another_width"),
     ("bug_scaling", lambda: None, "not_an_input"),
@@ -83,6 +86,7 @@ SHOWING = [
     ("bug_positions", lambda: [random(2, 3, 5, 2, seed=s) for s in range(3)]),
     ("bug_decoding", lambda: three(2, 5, 4)),
     ("bug_block", lambda: (random(1, 4, 8, scale=5.0),)),
+    ("bug_grouped", lambda: (random(2, 6, 3, 5), *[random(2, 2, 3, 5, seed=s) for s in (1, 2)])),
     ("bug_decoding", lambda: [x[0] for x in three(3, 4, 6)]),
 ]
 

@@ -81,6 +81,13 @@ def attention_cached(query, key, value):
     return output
 
 
+def attention_grouped(query, key, value):
+    """Attention of chapter 11 with fewer key heads, with a bug."""
+    times = query.size(1) // key.size(1)
+    output, _ = attention(query, key.repeat(1, times, 1, 1), value.repeat(1, times, 1, 1))
+    return output
+
+
 def pre_norm_block(d_model):
     """Return the block of chapter 13 with fixed weights, in eval mode."""
     return seeded(lambda: Block(d_model, 2), 13).eval()

@@ -95,6 +95,10 @@ PREFILL = Heading(10, "Prefill, then step")
 CHUNK = Heading(10, "Masks that are not square")
 GO_ON = Heading(10, "Positions go on")
 WEIGHS = Heading(10, "What it weighs")
+# Chapter 11
+WHICH = Heading(11, "repeat_interleave or repeat")
+GROUPED = Heading(11, "The layer")
+FEWER = Heading(11, "A trained layer with fewer key heads")
 # Chapter 13
 KEEP = Heading(13, "Keep what was there")
 NORM = Heading(13, "The norm, in front")

@@ -122,7 +122,7 @@ def linear(weights: dict, role: str, x: Tensor) -> Tensor:
 # -- the recipes
 
 
-def _attend(steps, note, query, key, value, mask=None, dropout=None):
+def attend(steps, note, query, key, value, mask=None, dropout=None):
     """Return (output, weights); the core of every recipe here."""
     table = note("the dot products", steps.dot(query, key, value))
     table = note("the divided scores", steps.scale(table, query, key, value))
@@ -136,9 +136,9 @@ def _attend(steps, note, query, key, value, mask=None, dropout=None):
     return steps.give(output, weights, table)
 
 
-_CORE = {"dot": dot, "scale": by_root, "hide": fill, "normalise": softmax, "drop": drop, "mix": mix, "give": pair}
+CORE = {"dot": dot, "scale": by_root, "hide": fill, "normalise": softmax, "drop": drop, "mix": mix, "give": pair}
 
-attention_with = Recipe(_attend, **_CORE)
+attention_with = Recipe(attend, **CORE)
 
 
 def cleared(scores: Tensor) -> Tensor:
@@ -146,7 +146,7 @@ def cleared(scores: Tensor) -> Tensor:
     return scores.softmax(-1).masked_fill(scores == -math.inf, 0.0)
 
 
-clearing_with = Recipe(_attend, **_CORE | {"normalise": cleared})
+clearing_with = Recipe(attend, **CORE | {"normalise": cleared})
 
 
 def _attend_by_head(steps, note, query, key, value, num_heads, mask=None):
@@ -154,11 +154,11 @@ def _attend_by_head(steps, note, query, key, value, num_heads, mask=None):
     q, k, v = steps.heads(*(steps.split(x, num_heads) for x in whole))
     for name, x in zip(("queries", "keys", "values"), (q, k, v)):
         note(f"the {name} by head", x)
-    output, weights = _attend(steps, note, q, k, v, mask)
+    output, weights = attend(steps, note, q, k, v, mask)
     return note("the merged heads", steps.merge(output)), steps.weights(weights)
 
 
-_BY_HEAD = _CORE | {
+_BY_HEAD = CORE | {
     "feed": lambda query, key, value: (query, key, value),
     "heads": lambda q, k, v: (q, k, v),
     "split": split_heads,
@@ -179,11 +179,11 @@ def _project_all(steps, note, weights, inputs):
 
 def _one_head(steps, note, weights_of, d_model, d_k, query, key, value):
     inputs = steps.feed(query, key, value)
-    return _attend(steps, note, *_project_all(steps, note, weights_of(d_model, d_k), inputs))
+    return attend(steps, note, *_project_all(steps, note, weights_of(d_model, d_k), inputs))
 
 
 single_head_with = Recipe(
-    _one_head, **_CORE, feed=lambda query, key, value: (query, key, value), through=lambda: ("w_q", "w_k", "w_v")
+    _one_head, **CORE, feed=lambda query, key, value: (query, key, value), through=lambda: ("w_q", "w_k", "w_v")
 )
 
 
@@ -193,7 +193,7 @@ def _whole_layer(steps, note, weights_of, d_model, num_heads, query, key, value,
     q, k, v = steps.heads(*(steps.split(x, num_heads) for x in (q, k, v)))
     for name, x in zip(("queries", "keys", "values"), (q, k, v)):
         note(f"the {name} by head", x)
-    merged = note("the merged heads", steps.merge(_attend(steps, note, q, k, v, mask)[0]))
+    merged = note("the merged heads", steps.merge(attend(steps, note, q, k, v, mask)[0]))
     return steps.after(note("the output", steps.output(weights, merged)), query)
 
 

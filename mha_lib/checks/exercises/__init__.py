@@ -4,6 +4,7 @@ from mha_lib.checks.exercises import (
     attention,
     cost,
     decoding,
+    grouped,
     heads,
     layer,
     masks,
@@ -35,6 +36,7 @@ CHAPTERS = {
     8: (trained.looks_back, trained.switch_off, trained.accuracy_without, trained.bug_averaging, trained.two_diagonals),
     9: (positions.sinusoidal, positions.rotate, positions.relative_scores, positions.swap_layout, positions.bug_positions),
     10: (decoding.offset_causal_mask, decoding.step, decoding.cache_bytes, decoding.generate, decoding.bug_decoding),
+    11: (grouped.repeat_heads, grouped.grouped_attention, grouped.average_heads, grouped.bug_grouped),
     13: (two_layers.block, two_layers.induction_score, two_layers.switch_off_and_see, two_layers.bug_block),
     14: (real.load_real_weights, real.my_attention, real.find_head, real.prune, real.most_similar),
 }

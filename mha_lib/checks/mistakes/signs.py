@@ -44,6 +44,8 @@ def has_one_more_factor(trials) -> bool:
         query, key = trial.probe.args[:2]
         if trial.probe.gradient or weights is None or weights.shape != trial.want.parts["weights"].shape:
             continue
+        if not torch.allclose(weights.detach().double().sum(-1), torch.ones((), dtype=torch.float64), atol=1e-4):
+            return False
         log = weights.detach().double().log()
         scores = (query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))).double()
         told = (log > -15).all(-1) & (scores.abs().amax(-1) < 1e3)
