@@ -99,6 +99,11 @@ WEIGHS = Heading(10, "What it weighs")
 WHICH = Heading(11, "repeat_interleave or repeat")
 GROUPED = Heading(11, "The layer")
 FEWER = Heading(11, "A trained layer with fewer key heads")
+# Chapter 12
+RUNNING = Heading(12, "The running softmax")
+FOUR_WAYS = Heading(12, "Four ways to get it wrong")
+DARK = Heading(12, "Blocks that are never visited")
+HALVES = Heading(12, "Two halves of the keys")
 # Chapter 13
 KEEP = Heading(13, "Keep what was there")
 NORM = Heading(13, "The norm, in front")

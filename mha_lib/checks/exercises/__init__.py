@@ -2,6 +2,7 @@
 
 from mha_lib.checks.exercises import (
     attention,
+    blockwise,
     cost,
     decoding,
     grouped,
@@ -37,6 +38,7 @@ CHAPTERS = {
     9: (positions.sinusoidal, positions.rotate, positions.relative_scores, positions.swap_layout, positions.bug_positions),
     10: (decoding.offset_causal_mask, decoding.step, decoding.cache_bytes, decoding.generate, decoding.bug_decoding),
     11: (grouped.repeat_heads, grouped.grouped_attention, grouped.average_heads, grouped.bug_grouped),
+    12: (blockwise.running_softmax, blockwise.merge, blockwise.blockwise, blockwise.blocks_to_visit, blockwise.bug_blockwise),
     13: (two_layers.block, two_layers.induction_score, two_layers.switch_off_and_see, two_layers.bug_block),
     14: (real.load_real_weights, real.my_attention, real.find_head, real.prune, real.most_similar),
 }
