@@ -56,7 +56,6 @@ LUCKY = [
     ("bug_grouped", lambda: [random(1, 4, 3, 5, seed=s) for s in range(3)], "hidden_by_as_many_heads"),
     ("bug_grouped", lambda: (random(1, 4, 3, 5), *[random(1, 3, 3, 5, seed=s) for s in (1, 2)]), "shows_uneven_heads"),
     ("bug_blockwise", lambda: three(3, 4, 5), "hidden_by_one_block"),
-    ("bug_blockwise", lambda: (*three(3, 9, 5)[:2], torch.ones(1, 9, 5)), "hidden_by_equal_values"),
     ("bug_blockwise", lambda: (torch.ones(1, 2, 4), torch.linspace(3, -3, 9).reshape(1, 9, 1).expand(1, 9, 4), random(1, 9, 4)), "hidden_by_early_maximum"),
     ("bug_block", lambda: (torch.nn.functional.layer_norm(random(2, 3, 8), (8,)),), "hidden_by_normed_tokens"),
     ("bug_block", lambda: (random(2, 3, 6),), "shows_another_width"),

@@ -234,7 +234,6 @@ bug_blockwise = BugHunt(
     read=read.FOUR_WAYS,
     lucky=(
         Lucky("hidden_by_one_block", "Your keys fit into one block of 4: nothing is ever rescaled.", lambda query, key, value: key.size(1) <= 4),
-        Lucky("hidden_by_equal_values", "All values are alike here, so every mixture of them is the same.", lambda query, key, value: float((value - value[:, :1]).abs().max()) < 1e-3),
         Lucky("hidden_by_early_maximum", "The largest score of every query comes in the first block: no later block raises the maximum.", lambda query, key, value: bool(((query @ key.mT)[..., :4].amax(-1) >= (query @ key.mT).amax(-1) - 1e-6).all())),
     ),
 )
