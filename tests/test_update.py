@@ -482,7 +482,7 @@ def test_git_pull_after_a_kill_loses_nothing(two_answers):
     git(mine, "stash", "-q")
     publish(theirs, "third")
     git(mine, "pull", "-q")
-    git(mine, "stash", "pop", "-q")
+    git(mine, "checkout", "-q", "stash@{0}", "--", "exercises")
     publish(theirs)
     said = update(mine, NOW)
     assert "An earlier update was interrupted, and you went on with git since" in said
