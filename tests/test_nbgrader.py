@@ -98,6 +98,50 @@ def test_feedback_names_the_mistake_and_shows_no_traceback_of_ours(course):
     assert "not attempted yet" in text
 
 
+def blocks() -> list[str]:
+    """Return the commands of the page for teachers, as printed."""
+    return re.findall(r"(?s)```\n(.*?)```", (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8"))
+
+
+def shell(commands: str, folder: Path) -> subprocess.CompletedProcess:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MHA_", "NBGRADER_"))}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    return subprocess.run(["bash", "-e", "-c", commands], cwd=folder, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the page's commands are for a shell")
+def test_the_first_commands_for_teachers_run_as_printed(tmp_path):
+    commands = blocks()[0].replace("PATH/TO/COURSE", f"'{ROOT}'").replace("nbgrader release_assignment chapter1\n", "")
+    done = shell(commands, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "attention" / "release" / "chapter1" / NOTEBOOK).is_file()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the page's commands are for a shell")
+def test_a_copied_cell_stops_nobody_else_and_a_deleted_check_comes_back(course):
+    full = nbformat.read(course / "submitted" / "full" / "heads" / NOTEBOOK, as_version=4)
+    for student in ("copied", "deleted"):
+        notebook = nbformat.from_dict(full)
+        marked = {c.metadata.get("nbgrader", {}).get("grade_id"): c for c in notebook.cells}
+        if student == "copied":
+            twin = nbformat.from_dict(marked["scores"])
+            twin.id = "a-copy"
+            notebook.cells.insert(3, twin)
+        else:
+            notebook.cells.remove(marked["check-single_head"])
+        folder = course / "submitted" / student / "heads"
+        folder.mkdir(parents=True)
+        nbformat.write(notebook, folder / NOTEBOOK)
+    loop = re.search(r"(?s)for learner.*?done\n", blocks()[1])[0].replace("chapter1", "heads")
+    only = loop.replace("submitted/*/", "submitted/copied/ submitted/deleted/")
+    assert shell(only, course).returncode == 0
+    assert (course / "grade-by-hand.txt").read_text().split() == ["submitted/copied/"]
+    assert shell("nbgrader export", course).returncode == 0
+    with (course / "grades.csv").open(encoding="utf-8") as file:
+        rows = {row["student_id"]: row for row in csv.DictReader(file)}
+    assert float(rows["deleted"]["score"]) == 7
+
+
 def test_unsolved_notebooks_pass_nothing(tmp_path):
     """As learners press "Validate"; one kernel runs all chapters, one after the other."""
     from nbgrader.validator import Validator
