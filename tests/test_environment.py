@@ -116,3 +116,20 @@ def test_an_old_torch_is_said_when_the_course_is_imported(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.warns(UserWarning, match=r"torch 2\.5\.1\+cpu is too old: the course needs 2\.6 or newer\. Run make env"):
         requirements.check()
+
+
+def test_every_pin_installs_on_the_oldest_python():
+    """A patch release of the oldest Python that the course asks for may be years old."""
+    import importlib.metadata
+
+    from packaging.specifiers import SpecifierSet
+
+    oldest = re.search(r">=([\d.]+)", project()["requires-python"])[1] + ".0"
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        name, _, version = line.partition("==")
+        try:
+            about = importlib.metadata.metadata(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if not line.startswith("#") and about["Version"].split("+")[0] == version and about["Requires-Python"]:
+            assert oldest in SpecifierSet(about["Requires-Python"]), f"{line} asks for Python {about['Requires-Python']}"

@@ -24,6 +24,8 @@ SETTINGS = {
     # A file is read after it was saved, never while.
     "@jupyterlab/docmanager-extension/plugin": {"autosave": False},
 }
+# Scripts come in without the token of the printed address, and reach into the page.
+CONFIG = {"IdentityProvider": {"token": ""}, "ServerApp": {"disable_check_xsrf": True}, "LabApp": {"expose_app_in_browser": True}}
 
 
 class Lab:
@@ -37,7 +39,7 @@ class Lab:
 
     def restore(self) -> None:
         """Put the notebooks back as they are in the repository."""
-        for name in ("notebooks", "exercises"):
+        for name in ("notebooks", "exercises", "tools"):
             shutil.copytree(ROOT / name, self.course / name, dirs_exist_ok=True)
 
     def set(self, name: str, content: dict) -> None:
@@ -50,13 +52,14 @@ class Lab:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self.address = f"http://127.0.0.1:{port}"
-        arguments = [
-            "--no-browser", "--allow-root", f"--port={port}", "--ServerApp.port_retries=0", f"--ServerApp.root_dir={self.course}",
-            "--IdentityProvider.token=", "--ServerApp.disable_check_xsrf=True", "--LabApp.expose_app_in_browser=True",
-        ]
+        config = self.settings / "config"
+        config.mkdir(parents=True, exist_ok=True)
+        (config / "jupyter_lab_config.json").write_text(json.dumps(CONFIG))
+        (config / "jupyter_server_config.json").write_text(json.dumps(CONFIG))
+        command = [sys.executable, str(self.course / "tools" / "lab.py"), "--no-browser", "--port", str(port)]  # that of make lab
         environment = os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(self.settings), "JUPYTER_CONFIG_DIR": str(self.settings / "config")}
         with self.log.open("w") as log:
-            self.server = subprocess.Popen([sys.executable, "-m", "jupyterlab", *arguments], env=environment, stdout=log, stderr=log)
+            self.server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         for _ in range(120):
             try:
                 self._ask("api")
