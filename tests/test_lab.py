@@ -6,6 +6,8 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -41,8 +43,16 @@ def served(tmp_path_factory):
 
 def ask(said: str, path: str) -> dict:
     base, token = re.search(r"(http://[^/]+)/\S*?token=(\w+)", said).groups()
-    with urllib.request.urlopen(f"{base}/api/contents/{path}?token={token}", timeout=20) as answer:
-        return json.load(answer)
+    for _ in range(100):  # the address is printed a moment before anyone listens there
+        try:
+            with urllib.request.urlopen(f"{base}/api/contents/{path}?token={token}", timeout=20) as answer:
+                return json.load(answer)
+        except ConnectionError as refused:
+            reason = refused
+        except urllib.error.URLError as refused:
+            reason = refused.reason
+        time.sleep(0.2)
+    raise AssertionError(f"{base} does not answer: {reason}")
 
 
 def test_the_command_of_the_makefile_is_this_script():

@@ -348,7 +348,7 @@ def test_read_again_is_a_link_to_the_heading():
 
 
 THINGS = {  # a word of a verdict, and what the input that it shows must have
-    "mask": lambda text: any(word in text for word in ("mask", "tokens", "size", "queries", "prompt")),
+    "mask": lambda text: any(word in text for word in ("mask", "tokens", "size", "sentence", "length", "queries", "prompt")),
     "dropout": lambda text: "dropout" in text or "d_model" in text,
 }
 
