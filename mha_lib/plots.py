@@ -406,7 +406,7 @@ def heads(tables: dict[str, Tensor], lowest: float = 0.1) -> None:
         columns = min(2, len(tables))
         rows = -(-len(tables) // columns)
         some = next(iter(tables.values()))
-        width, height = some.size(1) * 0.36 + 0.4, some.size(0) * 0.33 + 0.7
+        width, height = some.size(1) * 0.35 + 0.4, some.size(0) * 0.33 + 0.7
         figure, axes = plt.subplots(rows, columns, figsize=(columns * width, rows * height), layout="constrained", squeeze=False)
         for place, axis in enumerate(axes.flat):
             axis.set_visible(place < len(tables))
