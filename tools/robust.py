@@ -43,6 +43,11 @@ class CannotInstall(Exception):
     """Another version cannot be had here; the message says why."""
 
 
+# PyTorch's own layer leaves its native path, whose memory this cell compares, wherever a torch function mode is on;
+# the device on paper is one.
+NOT_TOLD_ON_PAPER = ("n07-26",)
+
+
 @dataclass
 class Circumstance:
     """How the notebooks are run: once with all defaults would be as they are."""
@@ -63,6 +68,14 @@ def begin_with(source: str):
         cell.source = f"{source}\n{cell.source}"
 
     return change
+
+
+def on_paper(notebook) -> None:
+    """Put the notebook on the device on paper; what cannot be told there is not compared."""
+    begin_with(ON_PAPER)(notebook)
+    for cell in notebook.cells:
+        if cell.id in NOT_TOLD_ON_PAPER:
+            cell.metadata["tags"] = [*cell.metadata.get("tags", []), "nbval-ignore-output"]
 
 
 def twice(notebook) -> None:
@@ -134,7 +147,7 @@ def circumstances() -> list[Circumstance]:
         Circumstance("MKLDNN off", change=begin_with("import torch\ntorch.backends.mkldnn.enabled = False")),
         Circumstance("matmul precision medium", change=begin_with("import torch\ntorch.set_float32_matmul_precision('medium')")),
         Circumstance("random inputs perturbed by 1e-6", change=begin_with(PERTURBED)),
-        Circumstance("another device, on paper", {"MHA_DEVICE": "cuda", "OMP_NUM_THREADS": "1"}, begin_with(ON_PAPER)),
+        Circumstance("another device, on paper", {"MHA_DEVICE": "cuda", "OMP_NUM_THREADS": "1"}, on_paper),
         Circumstance("LC_ALL=C, PYTHONUTF8=0", {"LC_ALL": "C", "PYTHONUTF8": "0"}),
         Circumstance("each copied alone to another folder", alone=True),
         Circumstance("every cell twice in a row", change=twice),
