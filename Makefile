@@ -39,7 +39,7 @@ update: $(STAMP)
 	$(BIN)/python tools/update.py
 
 bench: $(STAMP)
-	$(BIN)/python benchmarks/layer.py
+	$(BIN)/python -m benchmarks
 
 robust: $(STAMP)
 	$(BIN)/python tools/robust.py

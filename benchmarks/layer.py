@@ -1,29 +1,31 @@
 """The layer beside PyTorch's own and beside the bare floor, in one process, in interleaved rounds.
 
-    python benchmarks/layer.py             the full table (20 minutes)
-    python benchmarks/layer.py --quick     the two small sizes only
+    python -m benchmarks.layer             self-attention, without the longest text
+    python -m benchmarks.layer --cross     cross-attention: three different inputs
+    python -m benchmarks.layer --quick     the two small sizes only
+    python -m benchmarks.layer --dtype bfloat16
 
-Prints a Markdown table of medians as ratios, and saves a picture beside this file.
+Prints a Markdown table of medians as ratios.
 """
 
 import argparse
 import multiprocessing
 import platform
-import statistics
+from functools import partial
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.utils.benchmark import Timer
 
+from benchmarks.timing import medians
 from mha_lib import MultiHeadAttention
 from mha_lib.cost import peak_mib
 from mha_lib.spellings import BertStyle, ClonedLinears, SplitCombine
 
 D_MODEL, HEADS = 512, 8
-SIZES = ((8, 128), (4, 512), (1, 2048), (1, 8192))
-QUICK = SIZES[:2]
+SIZES = ((8, 128), (4, 512), (1, 2048))
+LONGEST = (1, 8192)
 LONGEST_TABLE = 2048  # longer texts run without weights only
 MODES = ("forward", "forward and backward", "inference")
 
@@ -94,33 +96,37 @@ def measure(sizes, rounds, device, dtype, cross):
         inputs = (query, *(torch.randn_like(query) for _ in range(2))) if cross else (query,) * 3
         chosen = {n: c for n, c in calls.items() if not (keeps_table(n) and length > LONGEST_TABLE) and not (cross and n == "BERT style")}
         for mode in MODES:
-            timers = {}
-            for name, (layer, way) in chosen.items():
+            def call(layer, way):
                 layer.train(mode != "inference")
-                known = {"step": step, "mode": mode, "layer": layer, "way": way, "inputs": inputs}
-                timers[name] = (layer, Timer("step(mode, layer, way, inputs)", globals=known, num_threads=torch.get_num_threads()))
-            samples = {name: [] for name in timers}
-            for layer, timer in timers.values():
-                layer.train(mode != "inference")
-                timer.timeit(1)
-            for turn in range(rounds_for(length, rounds)):
-                # Another one begins each round: what ran before warms or cools the caches.
-                names = list(timers)[turn % len(timers) :] + list(timers)[: turn % len(timers)]
-                for name in names:
-                    layer, timer = timers[name]
-                    layer.train(mode != "inference")
-                    samples[name].append(timer.timeit(1).median)
-            found[mode, (batch, length)] = {name: statistics.median(s) for name, s in samples.items()}
+                return step(mode, layer, way, inputs)
+
+            found[mode, (batch, length)] = medians({name: partial(call, *c) for name, c in chosen.items()}, rounds_for(length, rounds))
     return found
+
+
+def small_table(found) -> str:
+    """Return what a reader of README wants to know: how much longer than need be, and than PyTorch's."""
+    sizes = list(dict.fromkeys(size for _, size in found))
+    lines = ["| the layer | mode | " + " | ".join(f"B, T = {b}, {t}" for b, t in sizes) + " |", "|---|---|" + "---:|" * len(sizes)]
+    for name, other, words in (
+        ("mha_lib, without weights", "floor", "without weights, to the floor"),
+        ("mha_lib, without weights", "PyTorch, without weights", "without weights, to PyTorch's"),
+        ("mha_lib, with weights", "PyTorch, with weights", "with weights, to PyTorch's"),
+    ):
+        for mode in MODES:
+            times = [found[mode, size] for size in sizes]
+            cells = [f"{t[name] / t[other]:.2f}" if name in t else "" for t in times]
+            lines.append(f"| {words} | {mode} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def table(found) -> str:
     lines = ["| mode | B, T | layer | ms | to the floor | to PyTorch alike |", "|---|---|---|---:|---:|---:|"]
-    for (mode, (batch, length)), medians in found.items():
-        for name, seconds in medians.items():
+    for (mode, (batch, length)), times in found.items():
+        for name, seconds in times.items():
             alike = "PyTorch, with weights" if keeps_table(name) else "PyTorch, without weights"
-            other = f"{seconds / medians[alike]:.2f}" if alike in medians else ""
-            lines.append(f"| {mode} | {batch}, {length} | {name} | {1000 * seconds:.1f} | {seconds / medians['floor']:.2f} | {other} |")
+            other = f"{seconds / times[alike]:.2f}" if alike in times else ""
+            lines.append(f"| {mode} | {batch}, {length} | {name} | {1000 * seconds:.1f} | {seconds / times['floor']:.2f} | {other} |")
     return "\n".join(lines)
 
 
@@ -178,24 +184,22 @@ def picture(found, path: Path) -> None:
         figure.savefig(path)
 
 
+def machine(dtype: str = "float32") -> str:
+    """Return what the numbers hold for."""
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, {torch.get_num_threads()} threads"
+    return f"torch {torch.__version__}, {where}, {dtype}, d_model {D_MODEL}, {HEADS} heads"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the two small sizes, no memory")
+    parser.add_argument("--quick", action="store_true", help="the two small sizes")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--cross", action="store_true", help="cross-attention: three different inputs")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    where = torch.cuda.get_device_name() if device == "cuda" else f"{platform.machine()}, {torch.get_num_threads()} threads"
-    print(f"torch {torch.__version__}, {where}, {options.dtype}, d_model {D_MODEL}, {HEADS} heads, medians of {options.rounds} rounds and more\n")
-    found = measure(QUICK if options.quick else SIZES, options.rounds, device, getattr(torch, options.dtype), options.cross)
-    print(table(found))
-    if not options.quick:
-        print("\nPeak memory of one forward pass, in a process of its own\n")
-        print(memory_table((1024, 2048, 4096, 8192)))
-    path = Path(__file__).with_name("layer.png")
-    picture(found, path)
-    print(f"\npicture: {path.name}")
+    print(f"{machine(options.dtype)}\n")
+    print(table(measure(SIZES[:2] if options.quick else SIZES, options.rounds, device, getattr(torch, options.dtype), options.cross)))
 
 
 if __name__ == "__main__":

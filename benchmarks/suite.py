@@ -1,7 +1,7 @@
 """What the course costs to use and to test, beside what must be paid.
 
-    python benchmarks/suite.py             some minutes: the whole suite runs once
-    python benchmarks/suite.py --no-tests  the rest alone
+    python -m benchmarks.suite             some minutes: the whole suite runs once
+    python -m benchmarks.suite --no-tests  the rest alone
 
 The floor of the suite is the bare cost of one kernel with torch and matplotlib for each notebook, plus the
 runs that train. Prints Markdown tables.
@@ -20,10 +20,9 @@ import nbformat
 from nbclient import NotebookClient
 
 from mha_lib import checks
+from tests.answers import right_answers, wrong_answers
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-from tests.answers import right_answers, wrong_answers  # noqa: E402
 
 BARE = "import torch\nimport matplotlib.pyplot as plt\nplt.figure()\nplt.close()"
 TRAINS = re.compile(r"\b\w*\.?train\(\d|lookups\.train\(|next_token\.train\(|\btrain\(num_heads\)")

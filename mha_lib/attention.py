@@ -33,9 +33,9 @@ def attention(
     """
     check_attention_inputs(query, key, value)
     # Dividing the query divides every score, without another pass over the large table.
-    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)
+    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)  # (..., T_q, T_k)
     if mask is None:
-        weights = softmax_over_keys(scores)
+        weights = softmax_over_keys(scores)  # (..., T_q, T_k)
     else:
         blocked = ~as_bool_mask(mask)
         check_mask(blocked, scores)
@@ -43,7 +43,7 @@ def attention(
         lowest = torch.finfo(scores.dtype).min
         weights = softmax_over_keys(scores.masked_fill(blocked, lowest)).masked_fill(blocked, 0.0)
     mixed = weights if dropout is None else dropout(weights)
-    return mixed @ value, weights
+    return mixed @ value, weights  # (..., T_q, d_v)
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:

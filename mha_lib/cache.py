@@ -64,13 +64,14 @@ class KeyValueCache:
 def _joined(kept: Tensor | None, length: int, new: Tensor) -> Tensor:
     """Return a tensor whose first tokens are the kept ones, up to length, then the new ones."""
     end = length + new.size(2)
-    old = new[:, :, :0] if kept is None else kept[:, :, :length]
-    if torch.is_grad_enabled() and (old.requires_grad or new.requires_grad):
-        return torch.cat((old, new), dim=2)
+    if torch.is_grad_enabled() and (new.requires_grad or kept is not None and kept.requires_grad):
+        return new.clone() if kept is None else torch.cat((kept[:, :, :length], new), dim=2)
     if kept is None or kept.size(2) < end or _is_frozen(kept):
         room = end if kept is None else max(end, 2 * length)
-        kept = new.new_empty(*new.shape[:2], room, new.size(3))
-        kept[:, :, :length] = old.detach()
+        wider = new.new_empty(*new.shape[:2], room, new.size(3))
+        if kept is not None:
+            wider[:, :, :length] = kept[:, :, :length].detach()
+        kept = wider
     # Through .data: what was handed out before shares this memory, but none of it changes.
     kept.data[:, :, length:end] = new.detach()
     return kept

@@ -79,7 +79,7 @@ class GroupedQueryAttention(nn.Module):
             mask = grouped_mask(mask, x, self.num_heads, cached)
         q = split_heads(self.w_q(x), self.num_heads)  # (B, h, T, d_k)
         k = split_heads(self.w_k(x), self.num_kv_heads)  # (B, h_kv, T, d_k)
-        v = split_heads(self.w_v(x), self.num_kv_heads)
+        v = split_heads(self.w_v(x), self.num_kv_heads)  # (B, h_kv, T, d_k)
         if self.rotary_base is not None:
             positions = torch.arange(cached, cached + x.size(1), device=x.device)
             angles = rotary_angles(positions, self.d_k, self.rotary_base, torch.promote_types(q.dtype, torch.float32))
@@ -94,7 +94,7 @@ class GroupedQueryAttention(nn.Module):
         else:
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=self.group > 1)
             self._keep(None)
-        return self.w_o(merge_heads(heads))
+        return self.w_o(merge_heads(heads))  # (B, T, d_model)
 
     def _keep(self, weights: Tensor | None) -> None:
         # torch.export takes no side effect on a module.

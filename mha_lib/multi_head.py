@@ -74,17 +74,17 @@ class MultiHeadAttention(nn.Module):
         check_layer_inputs(query, key, value, self.d_model, held)
         if mask is not None:
             mask = with_head_axis(mask, query, key, self.num_heads)
-        q = split_heads(self.w_q(query), self.num_heads)
-        k = split_heads(self.w_k(key), self.num_heads)
-        v = split_heads(self.w_v(value), self.num_heads)
+        q = split_heads(self.w_q(query), self.num_heads)  # (B, h, T_q, d_k)
+        k = split_heads(self.w_k(key), self.num_heads)  # (B, h, T_k, d_k)
+        v = split_heads(self.w_v(value), self.num_heads)  # (B, h, T_k, d_k)
         if need_weights:
-            heads, weights = attention(q, k, v, mask, self.dropout)
+            heads, weights = attention(q, k, v, mask, self.dropout)  # (B, h, T_q, d_k), (B, h, T_q, T_k)
             self._keep(weights)
         else:
             rate = self.dropout.p if self.training else 0.0
             heads = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=rate)
             self._keep(None)
-        return self.w_o(merge_heads(heads))
+        return self.w_o(merge_heads(heads))  # (B, T_q, d_model)
 
     def _keep(self, weights: Tensor | None) -> None:
         # torch.export takes no side effect on a module.

@@ -8,7 +8,7 @@ import pytest
 from tests.answers import right_answers, wrong_answers
 from tests.conftest import ROOT, load, notebook_paths
 
-PAGES = ["README.md", "CONTRIBUTING.md", "docs/teaching.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "docs/teaching.md", "benchmarks/README.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -3,7 +3,6 @@
     python -m tests.answers            prints, and writes between the markers of README.md and docs/teaching.md
 """
 
-import re
 import statistics
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ import nbformat
 
 from mha_lib import checks
 from tests.answers import right_answers, wrong_answers
+from tools.pages import write
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = ("wrong", "detected", "named", "right", "refused")
@@ -58,23 +58,12 @@ def points() -> str:
     return "\n".join(lines)
 
 
-def write(page: Path, name: str, text: str) -> None:
-    """Replace what stands between the markers of a name."""
-    begin, end = f"<!-- {name}: written by make mistakes -->", f"<!-- end of {name} -->"
-    old = page.read_text(encoding="utf-8")
-    new, count = re.subn(f"(?s){re.escape(begin)}.*?{re.escape(end)}", lambda _: f"{begin}\n{text}\n{end}", old)
-    if count != 1:
-        raise ValueError(f"{page.name} has {count} pairs of the markers {begin} and {end}; it needs one")
-    if new != old:
-        page.write_text(new, encoding="utf-8")
-
-
 def main() -> None:
     text, seconds = judge_all()
     print(text)
     print(f"\nprocessor seconds a check: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}")
-    write(ROOT / "README.md", "checks", text)
-    write(ROOT / "docs" / "teaching.md", "points", points())
+    write(ROOT / "README.md", "checks", text, "make mistakes")
+    write(ROOT / "docs" / "teaching.md", "points", points(), "make mistakes")
 
 
 if __name__ == "__main__":
