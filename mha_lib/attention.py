@@ -33,7 +33,7 @@ def attention(
     """
     check_attention_inputs(query, key, value)
     # Dividing the query divides every score, without another pass over the large table.
-    scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)  # (..., T_q, T_k)
+    scores = (query / math.sqrt(query.size(-1))) @ key.transpose(-2, -1)  # (..., T_q, T_k)
     if mask is None:
         weights = softmax_over_keys(scores)  # (..., T_q, T_k)
     else:
@@ -42,8 +42,8 @@ def attention(
         # The smallest finite number, not -inf: a row without any allowed key would be NaN.
         lowest = torch.finfo(scores.dtype).min
         weights = softmax_over_keys(scores.masked_fill(blocked, lowest)).masked_fill(blocked, 0.0)
-    mixed = weights if dropout is None else dropout(weights)
-    return mixed @ value, weights  # (..., T_q, d_v)
+    kept = weights if dropout is None else dropout(weights)
+    return kept @ value, weights  # (..., T_q, d_v)
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ _ROOT = ("n01-11", "scores / d_k**0.5")
 _WIDTH = ("n01-11", "d_k = query.size(-1)")
 _SOFTMAX = ("n01-softmax", "torch.softmax(scaled, dim=-1)")
 _MIX = ("n01-17", "weights @ value")
-_PAIR = ("n01-20", "the pair that is returned")
+_PAIR = ("n01-20", "a pair is returned")
 _KEEPDIM = ("n01-broadcast", "counts.sum(dim=-1, keepdim=True)")
 _REGISTER = ("n01-module", "self.left = nn.Linear(d_in, d_out)")
 _PLACES = ("n03-01", "places = torch.arange(5")
@@ -48,7 +48,7 @@ TEACHES = {
     },
     "scaling": {
         "scores = (query / query.size(-1) ** 0.5) @ key.transpose(-2, -1)": [
-            ("n01-19", "query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)"),
+            ("n01-19", "(query / math.sqrt(query.size(-1))) @ key.transpose(-2, -1)"),
             ("hint", "`query / number` makes a new tensor"),
         ],
         "weights = torch.softmax(scores, dim=-1)": [_SOFTMAX],
@@ -111,7 +111,7 @@ TEACHES = {
     "blocked_rows": {
         "scores = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5": [_PRODUCT, _TURN, _ROOT, _WIDTH],
         "scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)": [
-            ("n03-26", "it fills with the lowest finite number"),
+            ("n03-26", "It fills with the lowest finite number"),
             ("n03-clear", "torch.finfo(scores.dtype).min"),
         ],
         "weights = torch.softmax(scores, dim=-1).masked_fill(~mask, 0.0)": [("n03-clear", "weights.masked_fill(~empty, 0.0)")],

@@ -16,7 +16,6 @@ ALLOWED = {
     "08_trained_heads": {"2.77": "ln 16, which chapter 2 prints"},
     "09_positions": {"6.3": "one turn, two pi", "46": "all but the first two of 48 places"},
     "10_decoding": {"15": "1 + 2 + 3 + 4 + 5 of the cells in the picture"},
-    "14_real_heads": {"72": "six layers of twelve heads"},
 }
 SMALL = 12  # whole numbers up to here are mostly counts, places and heads, said in passing
 NUMBER = re.compile(r"(?<![\w.,^_{/-])[-−]?(\d{1,3}(?:,\d{3})+(?!\d)|\d+)?(\.\d+)?(?![\w]|,\d|\.\d)")
