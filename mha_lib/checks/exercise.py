@@ -339,6 +339,8 @@ class Exercise:
             tensor.double().sum(-1), trial.want.parts[part].double().sum(-1), atol=1e-4
         ):
             return "rows_do_not_sum_to_1", "The rows of your weights do not sum to 1."
+        if tensor.dim() == 0:
+            return "wrong_numbers", f"The {part} {verb} wrong."
         return "wrong_numbers", f"The {part} {has} the right shape and wrong numbers."
 
     def _off_the_way(self, trial: Trial, binding: Binding, guard: Guard) -> dict[str, str] | None:

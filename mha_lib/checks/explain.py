@@ -12,9 +12,9 @@ from mha_lib.checks.guard import is_library, line_of, own_frames
 
 @dataclass(frozen=True)
 class Known:
-    """An everyday exception: the type, what its text holds, an id, and what it means."""
+    """An everyday exception: the type or types, what its text holds, an id, and what it means."""
 
-    kind: type
+    kind: type | tuple[type, ...]
     text: str
     id: str
     says: str
@@ -31,8 +31,11 @@ class Explained:
 
 
 KNOWN = (
+    Known(TypeError, r"torch\.return_types\.(max|min)", "max_returns_pair",
+          "Along an axis, max and min return a pair, the numbers and their places. amax and amin return the numbers alone."),
     Known(RuntimeError, r"Boolean value of Tensor|bool value of Tensor", "truth_of_tensor",
-          "A whole tensor is asked whether it is true (by if, and, or, not), and it has no single truth value."),
+          "A whole tensor is asked whether it is true, by if, and, or, not, or by a chain like 0 <= d < n; it has no single "
+          "truth value. Two conditions are joined with &, each in brackets."),
     Known(Exception, r"bitwise_xor|unsupported operand type\(s\) for \^|\"bitwise_xor", "caret_for_power",
           "The sign ^ is no power in Python: it compares bits. The power is written with two stars."),
     Known(Exception, r"(softmax|mean|std|var|norm).*(not implemented for '(Bool|Long|Int)'|Input dtype should be|Got a?:? ?(Bool|Long|Int))|_softmax.*'(Bool|Long)'", "not_for_this_dtype",
@@ -92,6 +95,18 @@ KNOWN = (
           "A part is stored in the module before nn.Module's own constructor has run."),
     Known(AttributeError, r"'NoneType' object has no attribute", "none_has_no_attribute",
           "Something is None here, and an attribute is asked of it."),
+    Known(AttributeError, r"'Dropout' object has no attribute", "dropout_for_a_tensor",
+          "A dropout stands where a tensor is wanted: is the mask left out in front of it? Name the argument."),
+    Known((AttributeError, TypeError), r"'tuple' object has no attribute|^expected Tensor as element \d+ .*but got tuple", "pair_for_a_tensor",
+          "A pair stands where a tensor is wanted: a function that returns two things needs two names, or an index."),
+    Known(RuntimeError, r"masked_fill_? only supports boolean masks", "fill_wants_booleans",
+          "masked_fill wants True and False, and gets integers. On integers ~ flips every bit; mask == 0 finds the blocked cells of both kinds."),
+    Known(TypeError, r"masked_fill\(\).*got \((mask=)?bool", "one_truth_for_a_mask",
+          "One True or False stands in place of a mask. If the mask is None, comparing it gives one False: ask for None first."),
+    Known(RuntimeError, r"modified by an inplace operation", "changed_in_place",
+          "Your code writes into a tensor that the gradients still need. Make a new one instead."),
+    Known(TypeError, r"'float' object cannot be interpreted as an integer|slice indices must be integers", "whole_number_wanted",
+          "A whole number is wanted, and a float is given: / makes floats, // whole numbers."),
     Known(AttributeError, r"'(\w+)' object has no attribute '(\w+)'", "no_such_attribute",
           "This object has no such attribute: it was never stored under that name, or the name is misspelt."),
     Known(NameError, r"name '(\w+)' is not defined", "name_unknown",
@@ -105,7 +120,6 @@ KNOWN = (
           "nn.MultiheadAttention refuses the shape of the mask it gets; it wants every axis in full."),
     Known(ZeroDivisionError, r".", "division_by_zero", "A number is divided by 0."),
     Known(KeyError, r".", "key_unknown", "A dictionary is asked for a key that it does not hold."),
-    Known(AssertionError, r".", "own_assertion", "An assert of your own code does not hold on this input."),
     Known(ValueError, r"not enough values to unpack|too many values to unpack", "unpacking",
           "The number of names on the left differs from the number of things on the right: does the tensor have as many axes as you name?"),
 )
@@ -128,9 +142,11 @@ def explain(error: BaseException) -> Explained:
     for known in KNOWN:
         if isinstance(error, known.kind) and re.search(known.text, text):
             return Explained(known.id, known.says, facts)
+    if isinstance(error, AssertionError) and frames and frames[-1][0] is _last_frame(error):
+        return Explained("own_assertion", "An assert of your own code does not hold on this input.", facts)
     if re.match(r"raise\b", line) and frames[-1][0] is _last_frame(error):
         return Explained("refused_by_you", f"Your own code refuses this input with {type(error).__name__}.", facts)
-    if frames and isinstance(error, (ValueError, RuntimeError, TypeError, IndexError)) and frames[-1][0] is not _last_frame(error):
+    if frames and isinstance(error, (ValueError, RuntimeError, TypeError, IndexError, AssertionError)) and frames[-1][0] is not _last_frame(error):
         return Explained("refused_by_library", "A function that your line calls refuses what it gets. Its own words say what does not fit.", facts)
     return Explained("raised", f"Your code raised {type(error).__name__}.", facts)
 

@@ -158,7 +158,7 @@ WRONG = [
         ("find_shifted_by_one", [f"{PAIR} -> table = maps[:, :, query + 1, key + 1]"]),
         ("find_head_before_layer", [f"{PLACE} -> layer, head = divmod(int(table.argmax()), heads); return head, layer"]),
         ("find_counted_by_layers", [f"{PLACE} -> return divmod(int(table.argmax()), layers)"]),
-        ("find_counted_by_layers", [f"{PLACE} -> return divmod(int(table.argmax()), 12)"]),
+        ("find_twelve_heads", [f"{PLACE} -> return divmod(int(table.argmax()), 12)"]),
         ("find_smallest", [f"{PLACE} -> return divmod(int(table.argmin()), heads)"]),
         ("find_heads_averaged", [f"{PLACE} -> return int(table.mean(1).argmax()), int(table.mean(0).argmax())"]),
         ("find_one_cell", [f"{MEAN} -> table = maps[:, :, queries, queries - 1].amax(-1)"]),

@@ -193,7 +193,7 @@ softmax_rows = Exercise(
         ),
         Mistake(
             "softmax_sum_without_keepdim",
-            "The sums have lost their axis and line up with the columns: row i is divided by the sum of another row.",
+            "The sums have lost their axis and line up with the columns: column j is divided by the sum of row j.",
             lambda s: s.exp() / s.exp().sum(-1),
         ),
         Mistake(
@@ -343,7 +343,7 @@ single_head = ClassExercise(
         ),
         Mistake(
             "head_not_projected",
-            "One of the three inputs goes into the attention as it came, without its projection.",
+            "At least one of the three inputs goes into the attention as it came, without its projection.",
             _through("w_q", "w_k", None),
             _through(None, "w_k", "w_v"),
             _through("w_q", None, "w_v"),
@@ -352,7 +352,7 @@ single_head = ClassExercise(
         ),
         Mistake(
             "head_wrong_input",
-            "One projection is fed with the wrong input: with self-attention alone you would never see it.",
+            "A projection, or two, is fed with the wrong input: with self-attention alone you would never see it.",
             *(_fed(*order) for order in ((0, 1, 1), (0, 0, 2), (0, 0, 0), (1, 1, 2), (0, 2, 2), (0, 2, 1), (1, 0, 2))),
         ),
         *on(single_head_with, ATTENTION + SCALING),

@@ -384,7 +384,7 @@ bug_dropout = BugHunt(
     expects="(x, dropout, training): x (B, T, 4), a rate, and True or False, such that the layer gives a wrong output.",
     reference=_fused_right,
     buggy=_buggy,
-    read=read.BUILDS,
+    read=read.DROP,
     lucky=(
         Lucky("hidden_by_no_dropout", "With a rate of 0 nothing is ever dropped, in whatever mode.", lambda x, dropout, training: dropout == 0),
         Lucky(

@@ -594,7 +594,7 @@ bug_masking = BugHunt(
         ),
         Lucky(
             "hidden_by_high_scores",
-            "All your allowed scores lie far above the fill. What if they were lower than it?",
+            "In every row some allowed score lies far above the fill, and takes the weight. In one row all of them must be low.",
             lambda query, key, value, mask: _leak_of(query, key, value, mask) > -8,
         ),
         Lucky(

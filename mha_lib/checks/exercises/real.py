@@ -405,6 +405,10 @@ find_head = RealExercise(
             "find_counted_by_layers",
             "Your number of a head is taken apart by the number of layers. Behind each layer stand all its heads.",
             _find_with(place=lambda flat, maps: divmod(flat, maps.size(0))),
+        ),
+        Mistake(
+            "find_twelve_heads",
+            "Your number of a head is taken apart by 12. MiniLM has twelve heads in a layer; these maps have another number.",
             _find_with(place=lambda flat, maps: divmod(flat, 12)),
         ),
         Mistake(
@@ -553,7 +557,7 @@ prune = RealExercise(
         ),
         Mistake(
             "prune_looks_everywhere",
-            "The head's queries or keys are 0: it now looks at all tokens alike, and still moves their values.",
+            "You changed the head's queries or keys. It looks elsewhere now, and still moves values.",
             *(_prunes(_rows(of, bias)) for of in (_of_query, _of_key) for bias in (False, True)),
             _prunes(_rows(_of_query, True), _rows(_of_key, True)),
         ),
@@ -760,6 +764,7 @@ most_similar = RealExercise(
             "The numbers are right, but the model ran with its own attention. Yours was never called.",
             _similar_with(attend=None),
             Sign(_own_unused),
+            read=read.REAL_INSIDE,
         ),
     ],
 )

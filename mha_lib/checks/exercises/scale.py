@@ -288,7 +288,7 @@ stable_softmax = Exercise(
         ),
         Mistake(
             "softmax_sum_without_keepdim",
-            "The sums have lost their axis: row i is divided by the sum of another row.",
+            "The sums have lost their axis: column j is divided by the sum of row j.",
             lambda s: (e := (s - s.amax(-1, keepdim=True)).exp()) / e.sum(-1),
         ),
         Mistake(

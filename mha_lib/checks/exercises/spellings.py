@@ -98,7 +98,13 @@ call_torch = Exercise(
             "Your mask has one table for each sentence. The layer wants one for each sentence and head.",
             _call_with(lambda m, h: ~m),
             _call_with(lambda m, h: m),
+        ),
+        Mistake(
+            "par_mask_axes",
+            "Your mask has a number of axes that this layer does not take. It wants three, with sentences and heads "
+            "in one axis. (Without an axis to work on, repeat_interleave flattens first.)",
             _call_with(lambda m, h: (~m).unsqueeze(1)),
+            _call_with(lambda m, h: (~m).repeat_interleave(h)),
         ),
         Mistake(
             "par_mask_repeat_order",
@@ -170,6 +176,11 @@ def _disguised(make):
     return layer
 
 
+def _two_for_each_other(trials) -> bool:
+    wrong = [t for t in trials if not t.agrees and RENAMED not in t.probe.label]
+    return 1 <= len(wrong) <= 2 and all(t.seen.error is None for t in wrong)
+
+
 which_spelling = Exercise(
     "which_spelling",
     signature="layer",
@@ -196,7 +207,7 @@ which_spelling = Exercise(
         Mistake(
             "two_mixed_up",
             "Two of the spellings are taken for each other.",
-            Sign(lambda trials: 1 <= sum(not t.agrees for t in trials if RENAMED not in t.probe.label) <= 2),
+            Sign(_two_for_each_other),
         ),
     ],
 )

@@ -198,7 +198,7 @@ switch_off = Exercise(
         Mistake("off_the_others", "You switch off all heads but this one.", _zeroed(lambda l, i: [_columns(l, j) for j in range(l.num_heads) if j != i])),
         Mistake("off_all", "You switch off all heads.", _zeroed(lambda l, i: l.w_o.weight.zero_())),
         Mistake("off_a_neighbour", "You switch off a neighbour: the heads count from 0.", _zeroed(lambda l, i: _columns(l, i - 1)), _zeroed(lambda l, i: _columns(l, i + 1))),
-        Mistake("off_queries", "You zero how the head asks. Then it looks everywhere alike, and its term is still there.", *(_zeroed(lambda l, i, n=n: (getattr(l, n).weight[_block(l, i)].zero_(), getattr(l, n).bias[_block(l, i)].zero_())) for n in ("w_q", "w_k")), *(_zeroed(lambda l, i, n=n: getattr(l, n).weight[_block(l, i)].zero_()) for n in ("w_q", "w_k"))),
+        Mistake("off_queries", "You changed where the head looks. Its term is still there.", *(_zeroed(lambda l, i, n=n: (getattr(l, n).weight[_block(l, i)].zero_(), getattr(l, n).bias[_block(l, i)].zero_())) for n in ("w_q", "w_k")), *(_zeroed(lambda l, i, n=n: getattr(l, n).weight[_block(l, i)].zero_()) for n in ("w_q", "w_k"))),
         Mistake("off_values_bias_left", "The values of the head are 0 but for their bias, and that still goes through.", _zeroed(lambda l, i: l.w_v.weight[_block(l, i)].zero_())),
         Mistake("off_nothing", "Nothing was switched off: the layer's own weight is as before.", lambda l, i: None),
         Mistake(
@@ -424,9 +424,9 @@ two_diagonals = TrainedModel(
         Mistake("weights_of_another_call", "The weights in .attn are not those of the last call: they belong to another number of sentences.", _if(lambda t: t.weights.size(0) != 256)),
         Mistake("not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO),
         Mistake("scores_kept", "What stands in .attn are no weights: its rows do not sum to 1.", _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3))),
-        Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, and does it take steps?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
+        Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, does it take steps, and are the gradients set to 0 before each?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
         Mistake("got_stuck", "One question is answered and the other is not. Either the loss asks for one alone, or this run got stuck, and another seed begins elsewhere.", _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6), read=read.TWO),
         Mistake("stopped_early", "The training has begun to work, and stopped too early.", _if(lambda t: min(t.shares) < 0.97), read=read.TWO),
-        Mistake("no_diagonals", "Both questions are answered, but the heads do not look at one place each: train on until the loss is near 0.", _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9)),
+        Mistake("no_diagonals", "Both questions are answered, but the heads do not look at one place each. Train on until the loss is near 0. Or was your class put in only after the optimiser got the parameters? Then your layer never learns.", _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9)),
     ],
 )

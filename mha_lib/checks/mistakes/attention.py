@@ -214,7 +214,7 @@ ATTENTION = (
     Mistake(
         "att_softmax_sum_without_keepdim",
         "Your softmax divides by sums that have lost their axis: they line up with the columns, "
-        "so row i is divided by the sum of another row.",
+        "so column j is divided by the sum of row j.",
         attention_with(normalise=softmax_by_hand(_row_max, lambda e: e / e.sum(-1))),
         attention_with(normalise=softmax_by_hand(lambda s: 0.0, lambda e: e / e.sum(-1))),
         read=read.SOFTMAX,

@@ -77,6 +77,8 @@ MASKING = (
         "You block where the mask is True. Here True means may attend.",
         attention_with(hide=lambda s, m: s.masked_fill(m != 0, -math.inf)),
         attention_with(hide=lambda s, m: s.masked_fill(m != 0, -1e9)),
+        attention_with(hide=lambda s, m: s.masked_fill(m, -math.inf)),
+        attention_with(hide=lambda s, m: s.masked_fill(m, -1e9)),
         attention_with(hide=lambda s, m: s.masked_fill(m != 0, torch.finfo(s.dtype).min)),
         attention_with(hide=lambda s, m: s + m.to(s.dtype) * -1e9),
         lambda q, k, v, m: (

@@ -18,8 +18,8 @@ SCALING = (
     ),
     Mistake(
         "scale_without_sqrt",
-        "You divide by the number of features itself. That is too much: the scores shrink to nothing "
-        "and all weights become nearly equal.",
+        "In all, your scores are divided by the number of features itself: once, or twice by its root. That is too "
+        "much: the wider the vectors, the nearer to equal all weights come.",
         attention_with(scale=times(lambda q, k, v: 1 / q.size(-1))),
         read=read.SCALE,
     ),
