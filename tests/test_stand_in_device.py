@@ -20,6 +20,7 @@ CASES = {
     "print(torch.nn.Linear(3, 2)(x))": "RuntimeError: Expected all tensors to be on the same device",
     "torch.randn(2, generator=torch.Generator(), device='cuda')": "RuntimeError: Expected a 'cuda' device type for generator",
     "print((x + torch.tensor(1.0)).sum().item(), x.cpu().numpy().shape)": "12.0 (2, 3)",
+    "print(f'{x.mean():.2f} of {x.sum()}')": "1.00 of 6.0",
     "import copy; from torch import nn\n"
     "layer = copy.deepcopy(nn.Linear(3, 1).to('cuda'))\n"
     "loss = layer(x).sum(); loss.backward()\n"

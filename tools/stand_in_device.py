@@ -45,6 +45,8 @@ class StandIn(TorchFunctionMode):
                 func, args = torch.Tensor.cpu, args[:1]
             if target.type == "cuda" and kwargs.get("generator") is not None:
                 raise RuntimeError("Expected a 'cuda' device type for generator but found 'cpu'")
+        if here and name == "__format__" and args[0].dim() == 0:
+            return format(args[0].item(), *args[1:])  # PyTorch formats no subclass, but any scalar of a GPU
         with torch._C.DisableTorchFunctionSubclass():
             result = func(*args, **kwargs)
         if here and name == "__repr__":
