@@ -1,13 +1,12 @@
 """Chromium, a lab and a learner for the tests in this folder."""
 
-import shutil
+from contextlib import ExitStack
 
 import pytest
 
-from tests.browser.lab import Lab, Learner
+from tests.browser.lab import Lab, browser
 from tests.conftest import ROOT
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ARTIFACTS = ROOT / "artifacts"
 
 
@@ -19,15 +18,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def chromium():
-    if CHROMIUM is None:
-        pytest.skip("no chromium found: on Debian, apt-get install chromium")
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make env")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        )
-        yield browser
-        browser.close()
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(browser())
+        except (FileNotFoundError, ImportError) as missing:
+            pytest.skip(str(missing))
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +35,9 @@ def lab(tmp_path_factory):
 @pytest.fixture
 def learner(chromium, lab):
     lab.restore()
-    page = chromium.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(60_000)
-    yield Learner(page, lab)
-    page.close()
+    learner = lab.learner(chromium)
+    yield learner
+    learner.page.close()
     lab.stop_kernels()
 
 

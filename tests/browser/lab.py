@@ -1,20 +1,24 @@
-"""A JupyterLab over a copy of the course, and what a person does in it."""
+"""A JupyterLab over a copy of the course, started as README says, and what a person does in it."""
 
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
 
 from tests.conftest import ROOT
 
+FIRST = "notebooks/01_single_head_attention.ipynb"
 PROMPT = ".jp-NotebookPanel:not(.lm-mod-hidden) .jp-CodeCell .jp-InputPrompt"
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 SETTINGS = {
@@ -28,12 +32,59 @@ SETTINGS = {
 CONFIG = {"IdentityProvider": {"token": ""}, "ServerApp": {"disable_check_xsrf": True}, "LabApp": {"expose_app_in_browser": True}}
 
 
+def readme_command(which: int) -> list[str]:
+    """Return a command from the block at the top of README, without its comment."""
+    block = re.search(r"(?s)```\n(.+?)```", (ROOT / "README.md").read_text(encoding="utf-8")).group(1)
+    return shlex.split(block.splitlines()[which], comments=True)
+
+
+def lend_environment(course: Path) -> None:
+    """Give a copy of the course the environment that runs this, so that make finds it made.
+
+    Everything in it is a link, apart from the settings of Jupyter: what is switched there stays in the copy.
+    """
+    place = course / ".venv"
+    place.mkdir()
+    for entry in Path(sys.prefix).iterdir():
+        if entry.name not in ("etc", "made"):
+            (place / entry.name).symlink_to(entry)
+    shutil.copytree(Path(sys.prefix) / "etc", place / "etc")
+    (place / "made").write_text(str(course), encoding="utf-8")
+
+
+@contextmanager
+def browser():
+    """Give a Chromium.
+
+    Raises:
+        FileNotFoundError: there is none; the message says how to get it.
+        ImportError: playwright is not installed.
+    """
+    from playwright.sync_api import sync_playwright
+
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        raise FileNotFoundError("no chromium found: on Debian, apt-get install chromium")
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"])
+        yield browser
+        browser.close()
+
+
 class Lab:
-    """A running server; use it in a with statement."""
+    """A running server; use it in a with statement.
+
+    Attributes:
+        course (Path): the copy of the course that it serves
+        started (float): when the command was given, in the seconds of time.monotonic
+    """
 
     def __init__(self, folder: Path):
         self.course, self.settings, self.log = folder / "course", folder / "settings", folder / "lab.log"
         self.restore()
+        for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+            shutil.copy2(ROOT / name, self.course / name)
+        lend_environment(self.course)
         for name, content in SETTINGS.items():
             self.set(name, content)
 
@@ -56,10 +107,11 @@ class Lab:
         config.mkdir(parents=True, exist_ok=True)
         (config / "jupyter_lab_config.json").write_text(json.dumps(CONFIG))
         (config / "jupyter_server_config.json").write_text(json.dumps(CONFIG))
-        command = [sys.executable, str(self.course / "tools" / "lab.py"), "--no-browser", "--port", str(port)]  # that of make lab
+        command = [*readme_command(0), f"LAB=--no-browser --port {port}"]
         environment = os.environ | {"JUPYTERLAB_SETTINGS_DIR": str(self.settings), "JUPYTER_CONFIG_DIR": str(self.settings / "config")}
         with self.log.open("w") as log:
-            self.server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+            self.started = time.monotonic()
+            self.server = subprocess.Popen(command, cwd=self.course, env=environment, stdout=log, stderr=log)
         for _ in range(120):
             try:
                 self._ask("api")
@@ -72,6 +124,20 @@ class Lab:
     def __exit__(self, *_):
         self.server.terminate()
         self.server.wait(20)
+
+    def learner(self, browser) -> "Learner":
+        """Return a person in front of a new page of the lab."""
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(60_000)
+        return Learner(page, self)
+
+    def has(self, path: str) -> bool:
+        """Return True if the server answers at an address of its own."""
+        try:
+            self._ask(path)
+        except urllib.error.HTTPError as error:
+            return error.code != 404
+        return True
 
     def _ask(self, path: str, method: str = "GET"):
         with urllib.request.urlopen(urllib.request.Request(f"{self.address}/{path}", method=method), timeout=10) as answer:
@@ -98,7 +164,10 @@ class Learner:
         self.page.goto(f"{self.lab.address}/lab/tree/{path}?reset")
         self.notebook.locator(".jp-Cell").first.wait_for()
         if kernel:
-            self.page.locator("#jp-bottom-panel").get_by_text("| Idle").wait_for()
+            self.wait_for_kernel()
+
+    def wait_for_kernel(self) -> None:
+        self.page.locator("#jp-bottom-panel").get_by_text("| Idle").wait_for()
 
     def choose_theme(self, theme: str) -> None:
         """Choose "light" or "dark"."""
@@ -113,7 +182,7 @@ class Learner:
         self.page.wait_for_function(f"() => ![...document.querySelectorAll('{PROMPT}')].some(p => p.innerHTML.match(/mark|[*]/))")
 
     def follow(self, text: str) -> str:
-        """Click a link and return the path of the notebook that is then in front."""
+        """Click the first link with this text and return the path of the notebook that is then in front."""
         before = self.tab()
         self.notebook.locator(f'a:text-is("{text}")').first.click()
         deadline = time.monotonic() + 20
@@ -143,6 +212,11 @@ class Learner:
             self.page.keyboard.press(key)
         self.type_lines(body)
 
+    def answer_and_check(self) -> None:
+        """Run the cell that is being edited, and the check below it."""
+        for _ in range(2):
+            self.page.keyboard.press("Shift+Enter")
+
     def type_lines(self, lines: list[str]) -> None:
         """Type lines; their indentation, relative to the first, is adjusted to what the editor puts there itself."""
         for i, line in enumerate(lines):
@@ -165,6 +239,13 @@ class Learner:
         """Return what every check shows: exercise -> the words after its name."""
         heads = self.notebook.locator('[role="status"] strong').all_inner_texts()
         return {name: words for _, name, words in (re.match(r"(\S+) (\w+): (.*)", head).groups() for head in heads)}
+
+
+def first_minute(lab: Lab, learner: Learner) -> float:
+    """Return the seconds from README's command until all cells of chapter 1 have run."""
+    learner.open(FIRST)
+    learner.run_all()
+    return time.monotonic() - lab.started
 
 
 def _spaces(line: str) -> int:
