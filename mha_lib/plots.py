@@ -236,7 +236,7 @@ def masks(
         figure, axes = plt.subplots(1, len(tables), figsize=(width, len(queries) * 0.46 + 1.2), layout="constrained", squeeze=False)
         figure.get_layout_engine().set(w_pad=GAP)
         for i, (axis, table) in enumerate(zip(axes[0], tables)):
-            table = torch.as_tensor(table).bool().cpu().expand(len(queries), len(keys))
+            table = _on_cpu(table).bool().expand(len(queries), len(keys))
             for row in range(len(queries)):
                 for column in range(len(keys)):
                     if table[row, column]:
@@ -265,7 +265,7 @@ def head_groups(tables: Sequence[Tensor], titles: Sequence[str]) -> None:
             layout="constrained", squeeze=False, width_ratios=ratios,
         )
         for i, (axis, table) in enumerate(zip(axes[0], tables)):
-            table = torch.as_tensor(table).bool().cpu()
+            table = _on_cpu(table).bool()
             for row in range(table.size(0)):
                 for column in range(table.size(1)):
                     face = shades[column % 2] if table[row, column] else "#f4f4f4"
@@ -288,7 +288,7 @@ def heat(tables: Sequence[Tensor], xlabel: str, ylabel: str, titles: Sequence[st
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(1, len(tables), figsize=(4.3 * len(tables), 3.6), layout="constrained", squeeze=False)
         for i, (axis, table) in enumerate(zip(axes[0], tables)):
-            image = axis.imshow(table, cmap="Blues", vmin=0, vmax=top, aspect="auto")
+            image = axis.imshow(table.numpy(), cmap="Blues", vmin=0, vmax=top, aspect="auto")
             axis.set(title=titles[i], xlabel=xlabel, ylabel=ylabel if i == 0 else "")
             if table.size(0) <= 16:
                 axis.set_yticks(range(table.size(0)))
@@ -340,7 +340,7 @@ def numbered_cells(tables: dict[str, Tensor], groups: dict[str, Tensor], names: 
 
 def _cells(axis: Axes, table: Tensor, rows: Sequence[str] | None, columns: Sequence[str], many: bool) -> None:
     top = max(float(table.abs().max()), 1e-9) if table.numel() else 1.0
-    axis.imshow(table, cmap="Blues", vmin=0, vmax=max(top, 1.0) if top <= 1.0 else top, aspect="equal")
+    axis.imshow(table.numpy(), cmap="Blues", vmin=0, vmax=max(top, 1.0) if top <= 1.0 else top, aspect="equal")
     size = 8 if many else 10
     for i in range(table.size(0)):
         for j in range(table.size(1)):
@@ -362,7 +362,11 @@ def _name_ticks(axis: Axes, rows: Sequence[str] | None, columns: Sequence[str]) 
 
 
 def _numbers(x: Tensor) -> Tensor:
-    return torch.as_tensor(x).detach().float().cpu()
+    return _on_cpu(x).detach().float()
+
+
+def _on_cpu(x: Tensor) -> Tensor:
+    return torch.as_tensor(x, device="cpu")  # wherever new tensors go by default
 
 
 def _for_each(names: Sequence, count: int) -> list[Sequence[str]]:
@@ -412,7 +416,7 @@ def heads(tables: dict[str, Tensor], lowest: float = 0.1) -> None:
             axis.set_visible(place < len(tables))
         for i, (axis, (title, table)) in enumerate(zip(axes.flat, tables.items())):
             table = _numbers(table)
-            axis.imshow(table, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            axis.imshow(table.numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
             for layer in range(table.size(0)):
                 for head in range(table.size(1)):
                     value = float(table[layer, head])

@@ -1,13 +1,6 @@
 """What several tests share."""
 
-import os
-
-# Kernels and workers with one thread each do not take each other's cores. torch reads it when it is first imported.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -15,22 +8,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("notebooks", "solutions", "exercises")
-
-
-def pytest_configure():
-    # The notebooks' kernels start in other folders: found here is not enough.
-    asked = [sys.executable, "-c", "import importlib.util as i, sys; sys.exit(i.find_spec('mha_lib') is None)"]
-    if subprocess.run(asked, cwd=ROOT.parent).returncode:
-        pytest.exit(f"mha_lib is not installed in {sys.executable}. Run make test, or make env first", returncode=3)
-
-
-def pytest_terminal_summary(terminalreporter):
-    """Say what to do about a stored output that is not what a cell prints now."""
-    red = [report.nodeid for report in terminalreporter.stats.get("failed", []) if ".ipynb::" in report.nodeid]
-    if red:
-        terminalreporter.write_line(
-            f"{len(red)} cells print something else than what is stored. If the new output is right: make notebooks, then git diff."
-        )
 
 
 def notebook_paths(*folders: str) -> list[Path]:
@@ -88,11 +65,3 @@ def missing_model() -> str:
 
 
 needs_real_model = pytest.mark.skipif(bool(missing_model()), reason=missing_model())
-
-
-def pytest_collection_modifyitems(items):
-    """Skip the chapter with the real model where its files are not."""
-    reason = missing_model()
-    for item in items if reason else ():
-        if item.path.name == "14_real_heads.ipynb":
-            item.add_marker(pytest.mark.skip(reason=reason))

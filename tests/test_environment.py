@@ -112,6 +112,13 @@ def test_a_missing_torch_is_said_in_one_line():
     assert done.stderr.splitlines()[-1].startswith("ImportError: this Python has no PyTorch. In the course's folder run make env")
 
 
+def test_a_file_that_hides_torch_is_named(tmp_path):
+    (tmp_path / "torch.py").write_text("")
+    done = subprocess.run([sys.executable, "-c", "import torch, mha_lib"], cwd=tmp_path, capture_output=True, text=True)
+    hidden = f"ImportError: {tmp_path / 'torch.py'} hides the package torch. Give the file another name, then restart the kernel"
+    assert done.stderr.splitlines()[-1] == hidden
+
+
 def test_an_old_torch_is_said_when_the_course_is_imported(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.warns(UserWarning, match=r"torch 2\.5\.1\+cpu is too old: the course needs 2\.6 or newer\. Run make env"):

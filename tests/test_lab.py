@@ -1,6 +1,7 @@
 """Starting JupyterLab: in the course's folder, for everyone, with one line where something is in the way."""
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -105,3 +106,38 @@ def test_root_is_allowed_and_told():
     assert "--ServerApp.allow_root=True" in lab.options(asked, lab.FIRST, is_root=True, shows=True)
     assert "--ServerApp.allow_root=True" not in lab.options(asked, lab.FIRST, is_root=False, shows=True)
     assert "--ServerApp.open_browser=False" in lab.options(asked, lab.FIRST, is_root=False, shows=False)
+
+
+def test_kernels_get_one_thread_and_this_environment_unless_the_user_says_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    said = {}
+    assert lab.prepare(said) == [] and said == {"OMP_NUM_THREADS": "1", "JUPYTER_PREFER_ENV_PATH": "1"}
+    said = {"OMP_NUM_THREADS": "4", "JUPYTER_PREFER_ENV_PATH": "0"}
+    assert lab.prepare(dict(said)) == [] and said == {"OMP_NUM_THREADS": "4", "JUPYTER_PREFER_ENV_PATH": "0"}
+
+
+KERNEL = "from jupyter_client.kernelspec import KernelSpecManager as M; print(M().get_kernel_spec('python3').argv[0])"
+
+
+def test_a_kernel_of_another_python_in_the_home_is_not_taken(tmp_path):
+    spec = tmp_path / ".local" / "share" / "jupyter" / "kernels" / "python3" / "kernel.json"
+    spec.parent.mkdir(parents=True)
+    spec.write_text(json.dumps({"argv": ["/nowhere/python", "-m", "ipykernel_launcher"], "display_name": "Python 3", "language": "python"}))
+    home = {k: v for k, v in os.environ.items() if not k.startswith(("JUPYTER", "XDG"))} | {"HOME": str(tmp_path)}
+    lab.prepare(home)
+    done = subprocess.run([sys.executable, "-c", KERNEL], env=home, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() != "/nowhere/python"
+
+
+DRAW = "import matplotlib.pyplot as plt; plt.figure(); from jupyter_core.paths import jupyter_runtime_dir as d; import os; os.makedirs(d())"
+
+
+def test_a_home_that_cannot_be_written_is_said_once_and_in_no_red_line(tmp_path, monkeypatch):
+    home = tmp_path / "home"  # a file: nobody can write in it, root neither
+    home.touch()
+    monkeypatch.setenv("HOME", str(home))
+    prepared = {k: v for k, v in os.environ.items() if k not in lab.IN_THE_HOME}
+    (said,) = lab.prepare(prepared)
+    assert said.startswith(f"Your home {home} cannot be written:") and said.endswith("Your answers stay in the course.")
+    done = subprocess.run([sys.executable, "-c", DRAW], env=prepared, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -49,6 +49,33 @@ def test_a_full_disk_is_said_before_anything_is_fetched(tmp_path):
         make_env.check_space(str(tmp_path), free=2**29)
 
 
+def build(version):
+    return {"install": [{"metadata": {"name": "torch", "version": version}}]}
+
+
+@pytest.mark.parametrize(
+    ("version", "system", "needed"),
+    [
+        ("2.13.0+cpu", "linux", make_env.WITH_CPU),
+        ("2.13.0+cu128", "linux", make_env.WITH_CUDA),
+        ("2.13.0", "linux", make_env.WITH_CUDA),
+        ("2.13.0", "darwin", make_env.WITH_CPU),
+        ("2.13.0", "win32", make_env.WITH_CPU),
+        ("2.13.0+cu128", "win32", make_env.WITH_CUDA),
+    ],
+)
+def test_the_disk_is_asked_for_what_pip_would_take(version, system, needed, monkeypatch):
+    monkeypatch.setattr(sys, "platform", system)
+    assert make_env.space_for(build(version)) == needed
+
+
+def test_pips_own_reason_is_shown():
+    """From the first error on, fifteen lines at most; without one, the last five."""
+    lines = ["Collecting x", "ERROR: Could not find a version", *(f"more {i}" for i in range(20))]
+    assert make_env.reason("\n\n".join(lines)) == "\n".join(lines[1:16])
+    assert make_env.reason("\n".join(lines[2:])) == "\n".join(lines[-5:])
+
+
 @pytest.mark.parametrize(
     ("output", "words"),
     [

@@ -17,6 +17,11 @@ from pathlib import Path
 
 ROOT = Path(os.path.abspath(__file__)).parent.parent
 FIRST = "notebooks/00_start_here.ipynb"
+# Folders that Jupyter, IPython and matplotlib write to.
+IN_THE_HOME = (
+    "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR",
+    "IPYTHONDIR", "MPLCONFIGDIR",
+)
 
 
 class CannotStart(Exception):
@@ -100,7 +105,7 @@ def prepare(environment=os.environ) -> list[str]:
     environment.setdefault("JUPYTER_PREFER_ENV_PATH", "1")
     if not _can_make(Path.home()):
         away = Path(tempfile.mkdtemp(prefix="course-jupyter-"))
-        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR", "IPYTHONDIR"):
+        for name in IN_THE_HOME:
             environment.setdefault(name, str(away / name.lower()))
         said.append(f"Your home {Path.home()} cannot be written: JupyterLab's own settings go to {away}. Your answers stay in the course.")
     return said
