@@ -1,12 +1,15 @@
 """README, CONTRIBUTING and docs say what is: links, counts, and nothing of anyone's machine."""
 
+import importlib.util
 import re
+import shlex
 import subprocess
 
 import pytest
 
 from tests.answers import right_answers, wrong_answers
 from tests.conftest import ROOT, load, notebook_paths
+from tools import lab
 
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/teaching.md", "benchmarks/README.md"]
 
@@ -45,11 +48,40 @@ def test_the_map_names_every_notebook():
             assert path.name in text
 
 
-def test_make_targets_of_the_pages_exist():
+def commands(page):
+    """Return every command of a page that is the course's own, in words, from its blocks and from its running text."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"(?s)```\w*\n(.*?)```", text)
+    lines = [line.strip() for block in blocks for line in block.splitlines()]
+    lines += re.findall(r"`([^`\n]+)`", re.sub(r"(?s)```.*?```", "", text))
+    words = [shlex.split(line.replace("\\", "/"), comments=True) for line in lines if OWN.match(line)]
+    return [[word for word in line if not re.match(r"[A-Z_]+=", word) or word.startswith("LAB=")] for line in words]
+
+
+OWN = re.compile(r"([A-Z_]+=\S+ )*(make|(\.venv[/\\](bin|Scripts)[/\\])?python3?|py) \S")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_of_the_pages_can_be_given(page, monkeypatch):
+    monkeypatch.setattr(lab, "port_number", int)  # whether it is free says nothing of the page
     targets = set(re.findall(r"(?m)^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
-    for page in PAGES:
-        for target in re.findall(r"(?m)(?:^|`)make ([a-z]+)", (ROOT / page).read_text(encoding="utf-8")):
-            assert target in targets, (page, target)
+    for program, *words in commands(page):
+        options = [word for word in words if word.startswith("LAB=")]
+        words = [word for word in words if word not in options and word != "-3"]
+        if program == "make":
+            assert words[0] in targets, (page, words)
+        elif words[0] == "-m":
+            assert importlib.util.find_spec(words[1]), (page, words)
+        else:
+            assert (ROOT / words[0]).is_file(), (page, words)
+        for option in options:
+            lab.arguments(shlex.split(option.removeprefix("LAB=")))
+
+
+def test_the_pages_hold_commands():
+    assert {tuple(words) for words in commands("README.md")} >= {
+        ("make", "lab"), ("make", "lab", "LAB=--port 9000"), ("py", "-3", "tools/make_env.py"), ("python", "tools/teacher.py", "off")
+    }
 
 
 def test_nothing_of_a_machine_or_a_registry_is_named():
