@@ -9,7 +9,7 @@ import pytest
 
 from tests.answers import right_answers, wrong_answers
 from tests.conftest import ROOT, load, notebook_paths
-from tools import lab
+from tools import lab, plan
 
 PAGES = ["README.md", "CONTRIBUTING.md", "docs/teaching.md", "benchmarks/README.md"]
 
@@ -34,12 +34,15 @@ def test_the_report_in_the_readme_counts_what_the_tests_hold():
     assert f"| all | {len(wrong)} | {len(wrong)} | {len(wrong)} | {len(right)} | 0 |" in text
 
 
-def test_the_points_for_teachers_are_those_of_the_notebooks():
+def test_what_teachers_plan_with_is_that_of_the_notebooks():
     text = (ROOT / "docs" / "teaching.md").read_text(encoding="utf-8")
-    for path in notebook_paths("solutions"):
-        cells = [c.metadata.get("nbgrader", {}) for c in load(path).cells]
-        points = [c.points for c in cells if c.get("grade")]
-        assert f"| {int(path.name[:2])} | {len(points)} | {sum(points)} |" in text
+    assert plan.points() in text and plan.weeks() in text
+
+
+def test_the_long_plans_hold_every_chapter_once():
+    for title, (_, parts) in plan.PLANS.items():
+        chapters = [chapter for part in parts for chapter in part]
+        assert chapters == (sorted(plan.minutes()) if "whole" in title else sorted(set(chapters)))
 
 
 def test_the_map_names_every_notebook():

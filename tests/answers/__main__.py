@@ -1,4 +1,4 @@
-"""Judge all answers, write how many were detected, named and falsely refused into the README, and the points for teachers.
+"""Judge all answers, write how many were detected, named and falsely refused into the README, and what teachers plan with.
 
     python -m tests.answers            prints, and writes between the markers of README.md and docs/teaching.md
 """
@@ -7,10 +7,9 @@ import statistics
 import time
 from pathlib import Path
 
-import nbformat
-
 from mha_lib import checks
 from tests.answers import right_answers, wrong_answers
+from tools import plan
 from tools.pages import write
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,22 +47,13 @@ def table(rows: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
-def points() -> str:
-    """Return the table of exercises and points, from the notebooks of solutions/."""
-    lines = ["| chapter | exercises | points |", "|---|---:|---:|"]
-    for path in sorted((ROOT / "solutions").glob("*.ipynb")):
-        marked = [c.metadata.get("nbgrader", {}) for c in nbformat.read(path, as_version=4).cells]
-        worth = [about.points for about in marked if about.get("grade")]
-        lines.append(f"| {int(path.name[:2])} | {len(worth)} | {sum(worth)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     text, seconds = judge_all()
     print(text)
     print(f"\nprocessor seconds a check: median {statistics.median(seconds):.2f}, longest {max(seconds):.2f}")
     write(ROOT / "README.md", "checks", text, "make mistakes")
-    write(ROOT / "docs" / "teaching.md", "points", points(), "make mistakes")
+    write(ROOT / "docs" / "teaching.md", "points", plan.points(), "make mistakes")
+    write(ROOT / "docs" / "teaching.md", "weeks", plan.weeks(), "make mistakes")
 
 
 if __name__ == "__main__":
