@@ -1,10 +1,10 @@
-"""What the course costs to use and to test, beside what must be paid.
+"""What the course costs to use and to test, beside what must be paid; writes the last tables of benchmarks/README.md.
 
-    python -m benchmarks.suite             some minutes: the whole suite runs once
-    python -m benchmarks.suite --no-tests  the rest alone
+    python -m benchmarks.suite             a quarter of an hour: the whole suite runs once
+    python -m benchmarks.suite --no-tests  the rest alone, printed and not written
 
-The floor of the suite is the bare cost of one kernel with torch and matplotlib for each notebook, plus the
-runs that train. Prints Markdown tables.
+The floor of the suite is what no test of stored outputs can do without, shared by the workers: a kernel for each
+notebook with the imports it makes, and the training that the notebooks do.
 """
 
 import argparse
@@ -15,17 +15,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree
 
 import nbformat
 from nbclient import NotebookClient
 
 from mha_lib import checks
 from tests.answers import right_answers, wrong_answers
+from tests.browser.lab import Lab, browser, first_minute
+from tools.pages import write
 
 ROOT = Path(__file__).resolve().parent.parent
 
 BARE = "import torch\nimport matplotlib.pyplot as plt\nplt.figure()\nplt.close()"
-TRAINS = re.compile(r"\b\w*\.?train\(\d|lookups\.train\(|next_token\.train\(|\btrain\(num_heads\)")
+FOLDERS = ("notebooks", "solutions", "exercises")
+TRAINS = re.compile(r"\b(lookups|next_token|recall|task|induction)\.train\(|\btrain\(\d|= train_mine\(\)|two_diagonals\(train")
+REAL = re.compile(r"transformers|real_model")
+IMPORT_REAL = "import time, torch; t = time.perf_counter(); import transformers; print(time.perf_counter() - t)"
 IMPORT = "import time, torch; t = time.perf_counter(); import mha_lib; print(time.perf_counter() - t)"
 FIRST_CHECK = (
     "import time; from mha_lib import checks, attention; t = time.perf_counter(); "
@@ -53,13 +60,21 @@ def bare_kernel(runs: int = 5) -> float:
     return statistics.median(seconds_of(once) for _ in range(runs))
 
 
+def paths(*folders: str) -> list[Path]:
+    return [path for folder in folders or FOLDERS for path in sorted((ROOT / folder).glob("*.ipynb"))]
+
+
+def holds(path: Path, sign: re.Pattern) -> bool:
+    return any(sign.search(cell.source) for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
+
+
 def training() -> dict[str, float]:
     """Return, for each notebook that trains, the seconds of the cells that do."""
     found = {}
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
-        notebook = nbformat.read(path, as_version=4)
-        if not any(TRAINS.search(cell.source) for cell in notebook.cells if cell.cell_type == "code"):
+    for path in paths("notebooks", "solutions"):
+        if not holds(path, TRAINS):
             continue
+        notebook = nbformat.read(path, as_version=4)
         client = NotebookClient(notebook, kernel_name="python3", resources={"metadata": {"path": str(path.parent)}})
         spent = 0.0
         with client.setup_kernel():
@@ -67,8 +82,14 @@ def training() -> dict[str, float]:
                 took = seconds_of(lambda: client.execute_cell(cell, index))
                 if cell.cell_type == "code" and TRAINS.search(cell.source):
                     spent += took
-        found[path.name] = spent
+        found[path.relative_to(ROOT).as_posix()] = spent
     return found
+
+
+def minute() -> float:
+    """Return the seconds of a learner from make lab to the end of chapter 1, in a browser."""
+    with TemporaryDirectory() as folder, browser() as chromium, Lab(Path(folder)) as lab:
+        return first_minute(lab, lab.learner(chromium))
 
 
 def check_seconds() -> list[float]:
@@ -76,37 +97,59 @@ def check_seconds() -> list[float]:
     return [seconds_of(lambda: check.judge(answer)) for check, answer in answers]
 
 
-def suite() -> tuple[float, str]:
-    """Run make test; return its seconds and what pytest prints of its slowest parts."""
-    start = time.perf_counter()
-    longest = os.environ | {"PYTEST_ADDOPTS": "-q --durations=25"}
-    done = subprocess.run(["make", "test"], cwd=ROOT, env=longest, capture_output=True, text=True)
-    took = time.perf_counter() - start
-    if done.returncode:
-        sys.exit(done.stdout[-3000:])
-    return took, done.stdout[done.stdout.index("slowest") :]
+def suite() -> tuple[float, dict[str, float]]:
+    """Run make test; return its seconds, and those of each file of tests, the workers' taken together."""
+    with TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        start = time.perf_counter()
+        done = subprocess.run(
+            ["make", "test"], cwd=ROOT, env=os.environ | {"PYTEST_ADDOPTS": f"-q --junitxml={report}"}, capture_output=True, text=True
+        )
+        took = time.perf_counter() - start
+        if done.returncode:
+            sys.exit(done.stdout[-3000:])
+        files: dict[str, float] = {}
+        for case in ElementTree.parse(report).iter("testcase"):
+            name = re.sub(r"\.Test\w+$", "", case.get("classname")) or case.get("name")
+            files[name] = files.get(name, 0.0) + float(case.get("time"))
+    return took, files
+
+
+def table(rows: list[tuple[str, str]], names: tuple[str, str] = ("what", "seconds")) -> str:
+    return "\n".join([f"| {names[0]} | {names[1]} |", "|---|---:|", *(f"| {what} | {much} |" for what, much in rows)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--no-tests", action="store_true", help="leave out the run of the suite")
+    parser.add_argument("--no-tests", action="store_true", help="leave out the run of the suite, and write nothing")
     options = parser.parse_args()
     took = check_seconds()
-    print("| what | seconds |\n|---|---:|")
-    print(f"| import mha_lib, beyond torch | {seconds_in_fresh_process(IMPORT):.3f} |")
-    print(f"| first check in a fresh process | {seconds_in_fresh_process(FIRST_CHECK):.2f} |")
-    print(f"| a check, median of {len(took)} answers | {statistics.median(took):.3f} |")
-    print(f"| a check, longest | {max(took):.2f} |")
-    kernel, trained = bare_kernel(), training()
-    notebooks = sum(len(list((ROOT / f).glob("*.ipynb"))) for f in ("notebooks", "solutions", "exercises"))
-    floor = notebooks * kernel + sum(trained.values())
-    print(f"| bare kernel with torch and matplotlib | {kernel:.2f} |")
-    for name, seconds in trained.items():
-        print(f"| training in {name} | {seconds:.1f} |")
-    print(f"| floor of the suite: {notebooks} kernels and the training | {floor:.0f} |")
-    if not options.no_tests:
-        seconds, profile = suite()
-        print(f"| the suite, {seconds / floor:.2f} of the floor | {seconds:.0f} |\n\n{profile}")
+    kernel, real, trained = bare_kernel(), seconds_in_fresh_process(IMPORT_REAL, runs=3), training()
+    workers = min(os.cpu_count() or 1, 4)
+    floor = (len(paths()) * kernel + sum(holds(path, REAL) for path in paths()) * real + sum(trained.values())) / workers
+    use = table([
+        ("from `make lab` to the end of chapter 1, in a browser", f"{minute():.1f}"),
+        ("import mha_lib, beyond torch", f"{seconds_in_fresh_process(IMPORT):.3f}"),
+        ("first check in a fresh process", f"{seconds_in_fresh_process(FIRST_CHECK):.2f}"),
+        (f"a check, median of {len(took)} answers", f"{statistics.median(took):.3f}"),
+        ("a check, longest", f"{max(took):.2f}"),
+    ])
+    test = [
+        ("a kernel with torch and matplotlib", f"{kernel:.2f}"),
+        ("import transformers, beyond torch", f"{real:.2f}"),
+        *((f"training in {name}", f"{seconds:.1f}") for name, seconds in trained.items()),
+        (f"the floor of the suite: {len(paths())} kernels, imports and training, {workers} at a time", f"{floor:.0f}"),
+    ]
+    if options.no_tests:
+        print(use, table(test), sep="\n\n")
+        return
+    seconds, files = suite()
+    test.append((f"`make test`, {seconds / floor:.2f} of the floor", f"{seconds:.0f}"))
+    slowest = sorted(files.items(), key=lambda item: -item[1])[:10]
+    texts = {"use": use, "tests": table(test), "slowest": table([(n, f"{t:.0f}") for n, t in slowest], ("the ten slowest files", "seconds"))}
+    for name, text in texts.items():
+        print(text, end="\n\n")
+        write(ROOT / "benchmarks" / "README.md", name, text, "python -m benchmarks.suite")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ EXERCISE = "exercises/01_single_head_attention.ipynb"
 OTHER = "exercises/02_scaling.ipynb"
 CHAPTER = "notebooks/01_single_head_attention.ipynb"
 FILES = (EXERCISE, OTHER, CHAPTER, EXERCISE.replace("exercises", "solutions"))
+UPDATER = tuple(f"tools/{name}.py" for name in ("update", "carry", "first_edition", "kept", "repository"))
 NOW = datetime(2030, 1, 2, 3, 4, 5)
 SAVED = "saved/2030-01-02_03-04-05"
 ANSWER = "def scores(query, key):\n    return query @ key.transpose(-2, -1)  # mine"
@@ -515,7 +516,7 @@ def test_git_is_read_in_utf_8_whatever_the_locale(copies):
         git(mine, "add", name)
     edit(mine / EXERCISE, answer)
     publish(theirs, "Übung 1 – “neu”")
-    for name in ("tools/update.py", "tools/carry.py"):
+    for name in UPDATER:
         (mine / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, mine / name)
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))}
@@ -529,7 +530,7 @@ def test_git_is_read_in_utf_8_whatever_the_locale(copies):
 def test_without_git_one_sentence(copies, tmp_path):
     mine = copies[1]
     (tmp_path / "empty").mkdir()
-    for name in ("tools/update.py", "tools/carry.py"):
+    for name in UPDATER:
         (mine / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, mine / name)
     environment = os.environ | {"PATH": str(tmp_path / "empty")}
@@ -749,3 +750,68 @@ def test_commits_without_a_name(copies, monkeypatch):
     git(mine, "config", "user.useConfigOnly", "true")
     update(mine, NOW)
     assert is_new(mine, theirs) and git(mine, "status", "--porcelain") == ""
+
+
+class TestFirstEdition:
+    """That edition's own update put answers back by their exercise, and saved the rest without placing it."""
+
+    @pytest.fixture
+    def updated(self, copies):
+        """A learner's clone after that update: the answer to scores is back; another, and a cell of their own, lie in saved/."""
+        theirs, mine = copies
+        (theirs / "tools").mkdir()
+        (theirs / "tools" / "carry.py").write_text("")
+        moved = {}
+
+        def take_out(notebook):
+            moved["cell"] = notebook.cells.pop(at(notebook, "attention"))
+
+        edit(theirs / EXERCISE, take_out)
+        edit(theirs / OTHER, lambda notebook: notebook.cells.insert(2, moved["cell"]))
+        git(theirs, "add", "-A")
+        publish(theirs)
+
+        def write(notebook):
+            answer(notebook)
+            answer(notebook, "def attention():\n    return 1  # mine", "attention")
+            notebook.cells.insert(2, new_code_cell("note = 1"))
+
+        edit(mine / EXERCISE, write)
+        saved = mine / "saved" / datetime.now().strftime("%Y-%m-%d_%H-%M-%S") / EXERCISE
+        saved.parent.mkdir(parents=True)
+        shutil.copy(mine / EXERCISE, saved)
+        git(mine, "checkout", "HEAD", "--", "exercises")
+        git(mine, "pull", "-q", "--ff-only")
+        edit(mine / EXERCISE, answer)
+        return mine, saved
+
+    def test_the_next_update_places_what_that_one_left(self, updated):
+        mine, saved = updated
+        said = update(mine, NOW)
+        assert "The update of the first edition left some of your cells behind." in said
+        assert f"{EXERCISE}: your answer to attention went with its exercise to {OTHER}." in said
+        assert source_of(mine / EXERCISE, "scores") == ANSWER
+        assert source_of(mine / OTHER, "attention") == "def attention():\n    return 1  # mine"
+        assert texts(mine / EXERCISE).count("note = 1") == 1 and ids_once(mine / EXERCISE) and ids_once(mine / OTHER)
+
+    def test_it_happens_once(self, updated):
+        mine, saved = updated
+        update(mine, NOW)
+        before = (mine / OTHER).read_bytes()
+        assert "Nothing was changed." in update(mine, NOW)
+        assert (mine / OTHER).read_bytes() == before
+
+    def test_what_was_written_since_stays(self, updated):
+        mine, saved = updated
+        edit(mine / EXERCISE, lambda notebook: answer(notebook, "def scores():\n    return 2  # later"))
+        edit(mine / OTHER, lambda notebook: answer(notebook, "def attention():\n    return 2  # later", "attention"))
+        here = {name: (mine / name).read_bytes() for name in (EXERCISE, OTHER)}
+        update(mine, NOW)
+        assert "def scores():\n    return 2  # later" in texts(mine / EXERCISE) and "note = 1" in texts(mine / EXERCISE)
+        assert "def attention():\n    return 2  # later" in texts(mine / OTHER)
+        for name, data in here.items():
+            assert (mine / SAVED / name).read_bytes() == data and ids_once(mine / name)
+
+    def test_a_later_edition_has_nothing_left(self, copies):
+        theirs, mine = copies
+        assert "Nothing was changed." in update(mine, NOW)

@@ -11,29 +11,20 @@ import json
 import os
 import re
 import shutil
-import stat
-import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-import nbformat
-from nbformat import NotebookNode
 
 _SAVED = "Your notebooks, as they were:"
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # as a script, Python looks in tools/ only
 
-from tools.carry import Carried, carry, read  # noqa: E402
-
-
-class CannotUpdate(Exception):
-    """Something is in the way; nothing was changed. The message says what to do."""
-
-
-class GitFailed(CannotUpdate):
-    """Git refused; the message is git's own."""
+from tools import first_edition  # noqa: E402
+from tools.carry import carry, read  # noqa: E402
+from tools.kept import dumped, folder_for, shown, words, write  # noqa: E402
+from tools.repository import CannotUpdate, GitFailed, changed_files, commit_of, course_notebooks, git, path_of, tree  # noqa: E402
 
 
 @dataclass
@@ -75,7 +66,7 @@ class Plan:
     def write(self) -> None:
         """Make the plan count: from here on it is carried out, whatever interrupts it."""
         known = {"head": self.head, "commit": self.commit, "said": self.said, "changes": [asdict(c) for c in self.changes]}
-        _write(self.folder / "plan.json", json.dumps(known).encode())
+        write(self.folder / "plan.json", json.dumps(known).encode())
 
     @classmethod
     def found(cls, folder: Path) -> "Plan | None":
@@ -105,7 +96,7 @@ def update(root: Path, now: datetime) -> str:
     if plan is not None:
         saved = next((line for line in plan.said if line.startswith(_SAVED)), "")
         if commit_of(root, "HEAD") in (plan.head, plan.commit):
-            _keep_later_edits(root, plan, _folder_for(root, now))
+            _keep_later_edits(root, plan, folder_for(root, now))
             carry_out(root, plan)
             return "\n".join(["An earlier update was interrupted. It is finished now.", *plan.said])
         begun = [f"An earlier update was interrupted, and you went on with git since. {saved}".strip()]
@@ -113,7 +104,7 @@ def update(root: Path, now: datetime) -> str:
     head, target = commit_of(root, "HEAD"), commit_of(root, source.ref)
     if git(root, "merge-base", "--is-ancestor", target, head, may_fail=True) is not None:
         shutil.rmtree(folder, ignore_errors=True)
-        return "\n".join([*begun, _up_to_date(root, source)])
+        return "\n".join([*begun, *(first_edition.finish(root, now) or [_up_to_date(root, source)])])
     try:
         plan = prepare(root, source, head, target, folder, now)
         carry_out(root, plan)
@@ -122,16 +113,12 @@ def update(root: Path, now: datetime) -> str:
     return "\n".join([*begun, *plan.said])
 
 
-def _folder_for(root: Path, now: datetime) -> Path:
-    return root / "saved" / now.strftime("%Y-%m-%d_%H-%M-%S")
-
-
 def check(root: Path) -> None:
     """Raise CannotUpdate unless this folder is a clone in which nothing else is going on."""
     if shutil.which("git") is None:
         raise CannotUpdate("There is no git on this machine, and updates come through git. Install it, then update again.")
     try:
-        top = Path(_path(git(root, "rev-parse", "--show-toplevel")))
+        top = Path(path_of(git(root, "rev-parse", "--show-toplevel")))
     except GitFailed as error:
         if _inside_git(root):
             raise
@@ -151,7 +138,7 @@ _CLONE = "Clone the course into a new folder with git, copy your notebooks besid
 
 
 def _git_file(root: Path, name: str) -> Path:
-    return Path(root, _path(git(root, "rev-parse", "--git-path", name)))
+    return Path(root, path_of(git(root, "rev-parse", "--git-path", name)))
 
 
 def _inside_git(root: Path) -> bool:
@@ -258,10 +245,6 @@ class Course:
         """Return the new file as git would write it here, or None if the course has it no more."""
         return git(self.root, "cat-file", "--filters", f"{self.target}:{path}", raw=True) if path in self.new else None
 
-    def notebooks(self, commit: str, files: dict, folder: str) -> dict[str, NotebookNode]:
-        inside = [path for path in files if path.endswith(".ipynb") and path.rpartition("/")[0] == folder]
-        return {path: read(git(self.root, "cat-file", "blob", f"{commit}:{path}", raw=True)) for path in inside}
-
 
 def prepare(root: Path, source: Source, head: str, target: str, folder: Path, now: datetime) -> Plan:
     """Work out what an update does, save the learner's notebooks, and write the plan; no file of the course changes.
@@ -272,16 +255,16 @@ def prepare(root: Path, source: Source, head: str, target: str, folder: Path, no
     base = _base(root, head, source.ref)
     course = Course(root, base, target, tree(root, base), tree(root, target))
     mine, simple = _sort(course)
-    saved = _folder_for(root, now)
+    saved = folder_for(root, now)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     plan = Plan(folder, head, target)
     plan.said.append(f"The course is up to date: {git(root, 'log', '-1', '--format=%h, %s', target)}")
     if mine:
-        plan.said.append(f"{_SAVED} {_shown(saved, root)}")
-    carried = _carry(course, [path for path in mine if course.changed(path)], _shown(saved, root), plan.said)
+        plan.said.append(f"{_SAVED} {shown(saved, root)}")
+    carried = _carry(course, [path for path in mine if course.changed(path)], shown(saved, root), plan.said)
     for path in mine:
-        _write(saved / path, (root / path).read_bytes())
+        write(saved / path, (root / path).read_bytes())
     for path in sorted({*simple, *carried}):
         before = (root / path).read_bytes() if (root / path).is_file() else None
         after = carried[path] if path in carried else course.now(path)
@@ -296,7 +279,7 @@ def prepare(root: Path, source: Source, head: str, target: str, folder: Path, no
 
 def _sort(course: Course) -> tuple[list[str], list[str]]:
     """Return the notebooks that the learner changed, and the other files that the course changed."""
-    touched = set(_changed(course.root, course.base))
+    touched = set(changed_files(course.root, course.base))
     mine, simple, both = [], [], []
     for path in sorted(course.old.keys() | course.new.keys()):
         here, is_mine = course.root / path, path in touched or path not in course.old
@@ -340,41 +323,12 @@ def _carry(course: Course, mine: list[str], saved: str, said: list[str]) -> dict
             unreadable.append(path)
     for folder in sorted({path.rpartition("/")[0] for path in written}):
         inside = {path: notebook for path, notebook in written.items() if path.rpartition("/")[0] == folder}
-        before, after = course.notebooks(course.base, course.old, folder), course.notebooks(course.target, course.new, folder)
+        before, after = (course_notebooks(course.root, commit, folder) for commit in (course.base, course.target))
         made, told = carry(before, inside, after)
-        contents |= {path: _dumped(notebook) for path, notebook in made.items()}
-        said += [line for path in inside for line in _words(path, told[path], path in after, saved)]
+        contents |= {path: dumped(notebook) for path, notebook in made.items()}
+        said += [line for path in inside for line in words(path, told[path], path in after, saved)]
     said += [f"{path}: yours could not be read; it lies in {saved}, and the course's stands in its place." for path in unreadable]
     return contents
-
-
-def _dumped(notebook: NotebookNode) -> bytes:
-    return (nbformat.writes(notebook, version=4) + "\n").encode()
-
-
-def _shown(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix()
-
-
-def _words(path: str, told: Carried, still_there: bool, saved: str) -> list[str]:
-    lines, placed = [], []
-    stay = told.answers - len(told.moved)
-    if stay:
-        placed.append(_count(stay, "answer"))
-    if told.cells:
-        placed.append(f"{_count(told.cells, 'cell')} of your own")
-    if placed:
-        lines.append(f"{path}: {' and '.join(placed)} stand{'s' if stay + told.cells == 1 else ''} in the new version. Run it again to see the checks.")
-    lines += [f"{path}: your answer to {name} went with its exercise to {to}." for name, to in told.moved.items()]
-    if told.homeless:
-        lines.append(f"{path}: {', '.join(told.homeless)} has no place in the new version any more; it lies in {saved}/{path}.")
-    if not still_there:
-        lines.append(f"{path}: no longer part of the course; yours lies in {saved}.")
-    return lines
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number > 1 else ''}"
 
 
 def _join(course: Course, head: str, plan: Plan) -> str:
@@ -383,7 +337,7 @@ def _join(course: Course, head: str, plan: Plan) -> str:
     after = {change.path: change.after for change in plan.changes}
     index = {"GIT_INDEX_FILE": str(plan.folder / "index")}
     git(root, "read-tree", course.target, extra=index)
-    for path in _changed(root, course.base, head):
+    for path in changed_files(root, course.base, head):
         if after.get(path) is not None:
             entry = course.new[path][0], git(root, "hash-object", "-w", "--path", path, str(plan.folder / after[path]))
         elif path in committed and path not in after:
@@ -429,8 +383,8 @@ def _keep_later_edits(root: Path, plan: Plan, saved: Path) -> None:
         before, after = plan.content(change.before), plan.content(change.after)
         if now is None or now in (before, after):
             continue
-        _write(saved / change.path, now)
-        plan.said.append(f"{change.path}: changed since then; that version lies in {_shown(saved, root)}.")
+        write(saved / change.path, now)
+        plan.said.append(f"{change.path}: changed since then; that version lies in {shown(saved, root)}.")
         try:
             edited, versions = read(now), [read(v) for v in (before, after) if v is not None]
         except ValueError:
@@ -441,50 +395,12 @@ def _keep_later_edits(root: Path, plan: Plan, saved: Path) -> None:
         began = max(versions, key=lambda v: len(texts & {cell.source for cell in v.cells}))
         made, _ = carry({change.path: began}, {change.path: edited}, {change.path: read(after)})
         if change.path in made:
-            _write(plan.folder / change.after, _dumped(made[change.path]))
-
-
-def git(root: Path, *arguments: str, may_fail: bool = False, raw: bool = False, extra: dict[str, str] | None = None):
-    """Run git and return what it prints: text, or bytes if raw, or None if it may fail and does.
-
-    Raises:
-        GitFailed: git refused, in its own words.
-    """
-    environment = {k: v for k, v in os.environ.items() if k not in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")} | (extra or {})
-    command = ["git", "-c", "core.quotepath=off", "-c", "i18n.logOutputEncoding=UTF-8", *arguments]
-    done = subprocess.run(command, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True)
-    if done.returncode:
-        if may_fail:
-            return None
-        reason = (done.stderr or done.stdout).decode("utf-8", "replace").strip()
-        raise GitFailed(f"git {next(a for a in arguments if a[0] != '-' and '=' not in a)} said: {reason}")
-    return done.stdout if raw else done.stdout.decode("utf-8", "surrogateescape").strip()
-
-
-def commit_of(root: Path, name: str) -> str:
-    return git(root, "rev-parse", "--verify", f"{name}^{{commit}}")
-
-
-def tree(root: Path, commit: str) -> dict[str, tuple[str, str]]:
-    """Return the mode and the object of each file of a commit."""
-    entries = git(root, "ls-tree", "-r", "-z", commit, raw=True).split(b"\0")
-    split = (entry.split(b"\t", 1) for entry in entries if entry)
-    return {os.fsdecode(path): (about.split()[0].decode(), about.split()[2].decode()) for about, path in split}
-
-
-def _changed(root: Path, *commits: str) -> list[str]:
-    """Return the tracked files that differ between two commits, or between one and what lies here."""
-    said = git(root, "-c", "core.fileMode=false", "diff", "--name-only", "-z", "--no-renames", *commits, raw=True)
-    return [os.fsdecode(path) for path in said.split(b"\0") if path]
-
-
-def _path(output: str) -> str:
-    return os.fsdecode(output.encode("utf-8", "surrogateescape"))
+            write(plan.folder / change.after, dumped(made[change.path]))
 
 
 def _put(path: Path, data: bytes | None, executable: bool) -> None:
     if data is not None:
-        _write(path, data, executable)
+        write(path, data, executable)
     elif os.path.lexists(path):
         path.unlink()
         for folder in path.parents:
@@ -492,16 +408,6 @@ def _put(path: Path, data: bytes | None, executable: bool) -> None:
                 folder.rmdir()
             except OSError:
                 break
-
-
-def _write(path: Path, data: bytes, executable: bool = False) -> None:
-    """Write a file so that at each moment either the old or the new one is there, whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    if executable:
-        part.chmod(part.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
-    os.replace(part, path)
 
 
 def main() -> int:
