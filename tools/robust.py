@@ -10,6 +10,7 @@ build/robust, where they stay; what cannot be installed is said. What differs is
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -180,9 +181,12 @@ def copy_of(folder: Path, change=None, alone: bool = False) -> Path:
 
 def validate(folder: Path, environment: dict[str, str], interpreter: str = sys.executable, folders=FOLDERS) -> str:
     """Run nbval over a folder; return what did not agree, or ""."""
+    # The environments of other versions hold what the course needs, and no xdist.
+    has_workers = interpreter == sys.executable and importlib.util.find_spec("xdist")
+    workers = ("-n", "logical", "--maxprocesses=4", "--dist", "loadscope") if has_workers else ()
     command = [
         interpreter, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300",
-        "--nbval-sanitize-with=nbval_sanitize.cfg", *folders,
+        "--nbval-sanitize-with=nbval_sanitize.cfg", *workers, *folders,
     ]
     done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True)
     if done.returncode == 0:
