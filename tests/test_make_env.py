@@ -104,7 +104,7 @@ class TestMake:
     @pytest.fixture
     def course(self, tmp_path):
         """The Makefile over a stand-in that makes no real environment."""
-        folder = tmp_path / "course"
+        folder = tmp_path / "Kurs für Anfänger (1) [neu]"
         (folder / "tools").mkdir(parents=True)
         (folder / "tools" / "make_env.py").write_text(STAND_IN)
         for name in ("Makefile", "pyproject.toml", "constraints.txt"):
@@ -134,6 +134,12 @@ class TestMake:
         python.unlink()
         python.symlink_to("/nowhere/python")
         assert "made anew" in self.make(moved).stdout
+
+    def test_a_python_under_an_awkward_path(self, course, tmp_path):
+        python = tmp_path / "My Python (x)" / "python3"
+        python.parent.mkdir()
+        python.symlink_to(sys.executable)
+        assert "made anew" in self.make(course, f"PYTHON={python}").stdout
 
     def test_a_python_that_is_not_there_is_named(self, course):
         done = self.make(course, "PYTHON=python0.1")
