@@ -181,8 +181,9 @@ def copy_of(folder: Path, change=None, alone: bool = False) -> Path:
 
 def validate(folder: Path, environment: dict[str, str], interpreter: str = sys.executable, folders=FOLDERS) -> str:
     """Run nbval over a folder; return what did not agree, or ""."""
-    # The environments of other versions hold what the course needs, and no xdist.
-    has_workers = interpreter == sys.executable and importlib.util.find_spec("xdist")
+    environment = {"OMP_NUM_THREADS": "1"} | environment
+    # The environments of other versions hold what the course needs, and no xdist; several threads leave no core for a second worker.
+    has_workers = interpreter == sys.executable and environment["OMP_NUM_THREADS"] == "1" and importlib.util.find_spec("xdist")
     workers = ("-n", "logical", "--maxprocesses=4", "--dist", "loadscope") if has_workers else ()
     command = [
         interpreter, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", "--nbval-current-env", "--nbval-cell-timeout=300",
