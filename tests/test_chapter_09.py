@@ -122,9 +122,14 @@ def test_a_permutation_of_rows_in_every_head_moves_weights_to_the_other_layout()
 
 
 @pytest.fixture(scope="module")
-def shares():
-    """For each kind the shares at 12, 24 and 48 tokens, from seeds that the notebook does not use."""
-    models = {kind: [recall.train(kind, seed=s)[0] for s in (5, 6, 7)] for kind in recall.KINDS}
+def models():
+    """Three models of each kind, from seeds that the notebook does not use."""
+    return {kind: [recall.train(kind, seed=s)[0] for s in (5, 6, 7)] for kind in recall.KINDS}
+
+
+@pytest.fixture(scope="module")
+def shares(models):
+    """For each kind the shares at 12, 24 and 48 tokens."""
     return {k: [[recall.accuracy(m, n) for n in (12, 24, 48)] for m in runs] for k, runs in models.items()}
 
 
@@ -149,8 +154,18 @@ def test_a_learned_table_is_right_inside_and_guesses_behind(shares):
             assert abs(share - (10 + (asked - 10) / 16) / asked) < 0.01
 
 
-def test_in_longer_texts_the_places_wanted_get_less_weight():
-    model = recall.train("rotary", seed=5)[0]
+def test_the_base_of_the_rotary_angles_helps_and_is_not_all(shares):
+    slow = [recall.accuracy(recall.train("rotary", seed=s, base=10_000.0)[0], 48) for s in (5, 6, 7)]
+    means = {kind: sum(run[2] for run in shares[kind]) / 3 for kind in ("sinusoidal", "rotary")}
+    assert min(slow) > 0.35 and means["sinusoidal"] < sum(slow) / 3 < means["rotary"]
+
+
+def test_through_a_window_as_long_as_the_training_nothing_is_lost(models):
+    assert all(recall.accuracy(model, 48, window=12) > 0.99 for model in models["rotary"])
+
+
+def test_in_longer_texts_the_places_wanted_get_less_weight(models):
+    model = models["rotary"][0]
     found = []
     for length in (12, 24, 48):
         with torch.no_grad():

@@ -124,7 +124,7 @@ def installed(folder: str, *requirements: str, python: str | None = None):
         interpreter = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
         if not (place / "made").exists():
             _run(interpreter_here, "-m", "venv", "--clear", str(place))
-            _run(str(interpreter), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), *requirements)
+            _run(str(interpreter), "-m", "pip", "install", "--quiet", "--editable", f"{ROOT}[real]", *requirements)
             (place / "made").touch()
         return str(interpreter)
 

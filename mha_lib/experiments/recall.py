@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from mha_lib.attention import attention
 from mha_lib.heads import merge_heads, split_heads
-from mha_lib.masks import causal_mask
+from mha_lib.masks import causal_mask, window_mask
 from mha_lib.multi_head import MultiHeadAttention
 from mha_lib.positions import rotate, sinusoidal
 from mha_lib.experiments.training import fit, seeded
 
 VOCAB, LENGTH, LOOK_BACK = 16, 12, (1, 2)
-BASE = 100.0  # of the rotary angles: short texts need no slow pairs
+BASE = 100.0  # of the rotary angles, where no other is asked for: short texts need no slow pairs
 KINDS = ("learned", "sinusoidal", "rotary", "none")
 
 
@@ -26,22 +26,23 @@ class Recall(nn.Module):
 
     Shapes: called with tokens (B, T); returns scores (B, T, lookups, VOCAB) for the recalled tokens.
     The learned table has a row for each place of the training; later places get its last row.
+    With a window each token sees itself and the window - 1 tokens before it, and no more.
 
     Raises:
         ValueError: there is no such kind of positions.
     """
 
-    def __init__(self, kind: str, d_model: int = 32, num_heads: int = 2):
+    def __init__(self, kind: str, d_model: int = 32, num_heads: int = 2, base: float = BASE):
         super().__init__()
         if kind not in KINDS:
             raise ValueError(f"positions are one of {', '.join(KINDS)}; got {kind!r}")
-        self.kind = kind
+        self.kind, self.base = kind, base
         self.tokens = nn.Embedding(VOCAB, d_model)
         self.table = nn.Embedding(LENGTH, d_model) if kind == "learned" else None
         self.attention = MultiHeadAttention(d_model, num_heads)
         self.read_outs = nn.ModuleList(nn.Linear(d_model, VOCAB) for _ in LOOK_BACK)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, window: int | None = None) -> Tensor:
         layer, places = self.attention, torch.arange(tokens.size(1), device=tokens.device)
         x = self.tokens(tokens)  # (B, T, d_model)
         if self.kind == "learned":
@@ -50,8 +51,10 @@ class Recall(nn.Module):
             x = x + sinusoidal(tokens.size(1), x.size(-1), x.device)
         q, k, v = (split_heads(linear(x), layer.num_heads) for linear in (layer.w_q, layer.w_k, layer.w_v))
         if self.kind == "rotary":
-            q, k = rotate(q, places, BASE), rotate(k, places, BASE)
-        heads, weights = attention(q, k, v, causal_mask(tokens.size(1), tokens.device))  # (B, h, T, d_k)
+            q, k = rotate(q, places, self.base), rotate(k, places, self.base)
+        length = tokens.size(1)
+        mask = causal_mask(length, tokens.device) if window is None else window_mask(length, window, tokens.device)
+        heads, weights = attention(q, k, v, mask)  # (B, h, T, d_k)
         layer.attn = weights.detach()
         mixed = layer.w_o(merge_heads(heads))
         return torch.stack([read_out(mixed) for read_out in self.read_outs], dim=2)
@@ -75,6 +78,7 @@ def train(
     steps: int = 400,
     rate: float = 1e-2,
     batch: int = 64,
+    base: float = BASE,
     stop_at: float = 0.002,
     device: torch.device | str = "cpu",
     report: Callable[[int, float], None] | None = None,
@@ -84,7 +88,7 @@ def train(
     The training stops early below the loss stop_at. The state of torch's generators is put back.
     """
     generator = torch.Generator().manual_seed(seed)
-    model = seeded(lambda: Recall(kind), seed).to(device)
+    model = seeded(lambda: Recall(kind, base=base), seed).to(device)
 
     def loss() -> Tensor:
         tokens = draw(batch, LENGTH, generator, device)
@@ -95,9 +99,9 @@ def train(
 
 
 @torch.no_grad()
-def accuracy(model: Recall, length: int, *, seed: int = 1000, batch: int = 512) -> float:
-    """Return the share of both lookups that are right in fresh texts of a length."""
+def accuracy(model: Recall, length: int, *, window: int | None = None, seed: int = 1000, batch: int = 512) -> float:
+    """Return the share of both lookups that are right in fresh texts of a length, read through a window or without one."""
     device = next(model.parameters()).device
     tokens = draw(batch, length, torch.Generator().manual_seed(seed), device)
-    guesses = model(tokens)[:, max(LOOK_BACK) :].argmax(-1)
+    guesses = model(tokens, window)[:, max(LOOK_BACK) :].argmax(-1)
     return (guesses == targets(tokens)).float().mean().item()
