@@ -226,6 +226,7 @@ def masks(
     queries: Sequence[str],
     keys: Sequence[str],
     titles: Sequence[str],
+    axes_names: tuple[str, str] = ("query", "key"),
 ) -> None:
     """Draw masks side by side: a dot where the query may attend, a hatched cell where it is blocked.
 
@@ -246,9 +247,9 @@ def masks(
                         axis.add_patch(
                             plt.Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor="#f4f4f4", edgecolor="#bdbdbd", hatch="///", linewidth=0)
                         )
-            axis.set(xlim=(-0.5, len(keys) - 0.5), ylim=(len(queries) - 0.5, -0.5), aspect="equal", xlabel="key", title=titles[i])
+            axis.set(xlim=(-0.5, len(keys) - 0.5), ylim=(len(queries) - 0.5, -0.5), aspect="equal", xlabel=axes_names[1], title=titles[i])
             _name_ticks(axis, queries if i == 0 else None, keys)
-            axis.set_ylabel("query" if i == 0 else "")
+            axis.set_ylabel(axes_names[0] if i == 0 else "")
         plt.show()
 
 

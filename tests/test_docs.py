@@ -39,6 +39,13 @@ def test_what_teachers_plan_with_is_that_of_the_notebooks():
     assert plan.points() in text and plan.weeks() in text
 
 
+def test_a_chapter_promises_the_minutes_of_its_exercises():
+    said = {path.name: plan.minutes()[int(path.name[:2])][1] for path in notebook_paths("solutions")}
+    for path in notebook_paths("solutions"):
+        asked = sum(int(n) for cell in load(path).cells for n in re.findall(r"\*(?:Easy|Medium|Hard), (\d+) minutes\.\*", cell.source))
+        assert abs(said[path.name] - asked) < 5, (path.name, said[path.name], asked)
+
+
 def test_the_long_plans_hold_every_chapter_once():
     for title, (_, parts) in plan.PLANS.items():
         chapters = [chapter for part in parts for chapter in part]
