@@ -21,11 +21,15 @@ RETURN = ""
 
 @dataclass
 class Value:
-    """A tensor that a line of the learner's code made: the line, the name it got (RETURN: it was returned)."""
+    """A tensor that a line of the learner's code made: the line, the name it got (RETURN: it was returned).
+
+    unfinished: a later line writes into it.
+    """
 
     line: int
     name: str
     tensor: Tensor
+    unfinished: bool = False
 
 
 def watch(function: Callable, *arguments) -> list[Value]:
@@ -35,6 +39,7 @@ def watch(function: Callable, *arguments) -> list[Value]:
     """
     values: list[Value] = []
     known: dict[FrameType, dict[str, tuple[int, int]]] = {}
+    latest: dict[tuple[FrameType, str], Value] = {}
     lines: dict[FrameType, int] = {}
     began, before = time.thread_time(), sys.gettrace()
 
@@ -43,9 +48,13 @@ def watch(function: Callable, *arguments) -> list[Value]:
         for name, thing in list(frame.f_locals.items()):
             if type(thing) is Tensor and len(values) < MOST:
                 mark = (id(thing), thing._version)
-                if seen.get(name) != mark:
+                before = seen.get(name)
+                if before != mark:
                     seen[name] = mark
-                    values.append(Value(lines.get(frame, frame.f_lineno), name, thing.detach().clone()))
+                    if before is not None and before[0] == mark[0] and before[1] < mark[1] and (frame, name) in latest:
+                        latest[frame, name].unfinished = True
+                    latest[frame, name] = Value(lines.get(frame, frame.f_lineno), name, thing.detach().clone())
+                    values.append(latest[frame, name])
 
     def each(frame: FrameType, event: str, argument: object):
         if time.thread_time() - began > SECONDS:
@@ -84,14 +93,19 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     Returns facts (line to words), or None where nothing can be said: no line made a step of the way, or
     every value is one.
     """
+    way = {name: step.detach() for name, step in way.items()}
     steps = _with_parts(way)
     names = [_recognise(v.tensor, steps, inputs) for v in values]
     given_back = next((i for i in range(len(values), 0, -1) if values[i - 1].name), 0)
     right = [i for i, name in enumerate(names[:given_back]) if name is not None and name[1]]
-    reached = {names[i][0] for i in right}
-    start = right[-1] + 1 if right else 0
     least = min(step.numel() for step in way.values())
-    off = next((i for i in range(start, len(values)) if names[i] is None and _could_be_a_step(values[i].tensor, least)), None)
+    unknown = [i for i, v in enumerate(values) if names[i] is None and not v.unfinished and _could_be_a_step(v.tensor, least)]
+    off = _in_place_of_a_step(values, names, way, right, unknown)
+    if off is not None:
+        right = [i for i in right if i < off]
+    reached = {names[i][0] for i in right}
+    if off is None:
+        off = next((i for i in unknown if not right or i > right[-1]), None)
     if off is None or (not right and values[off].name == RETURN):
         return None
     facts: dict[str, str] = {}
@@ -104,8 +118,23 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     return facts
 
 
+def _in_place_of_a_step(values: list[Value], names: list, way: dict[str, Tensor], right: list[int], unknown: list[int]) -> int | None:
+    """Return the value that stands where a step should, if only its siblings, made of the same inputs, come out right after it."""
+    last = max((list(way).index(names[i][0]) for i in right if names[i][0] in way), default=-1)
+    missing = [name for name in list(way)[: last + 1] if name not in {names[i][0] for i in right}]
+    for i in unknown:
+        later = [names[j][0] for j in right if j > i]
+        if later and not any(word in name for name in later for word in _JOINED):
+            if any(way[name].shape == values[i].tensor.shape for name in missing):
+                return i
+    return None
+
+
+_JOINED = ("products", "scores", "weights", "mixed", "merged", "sum", "output")  # steps that several others are joined in
+
+
 def _could_be_a_step(tensor: Tensor, least: int) -> bool:
-    return tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12)
+    return tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12) and not bool((tensor == tensor.flatten()[0]).all())
 
 
 def _label(value: Value) -> str:
@@ -141,12 +170,27 @@ def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tenso
     for name, step in steps.items():
         if step.numel() == tensor.numel() and _is_turned(tensor, step):
             return f"{name}, its axes moved", True
+    if any(_is_piece(tensor, whole) for whole in (*inputs.values(), *steps.values())):
+        return "", False
     scores = [s for n, s in steps.items() if "scores" in n or "products" in n]
     for score in scores:
         for helper in _helpers(score):
             if _alike(tensor, helper):
                 return "", False
     return None
+
+
+def _is_piece(tensor: Tensor, whole: Tensor) -> bool:
+    """Say whether a tensor is one of the equal pieces that a whole is cut into along an axis, or every n-th entry of it."""
+    if tensor.dim() != whole.dim():
+        return False
+    axes = [i for i in range(whole.dim()) if tensor.size(i) != whole.size(i)]
+    if len(axes) != 1 or not tensor.size(axes[0]) or whole.size(axes[0]) % tensor.size(axes[0]):
+        return False
+    axis, size = axes[0], tensor.size(axes[0])
+    count = whole.size(axis) // size
+    pieces = [*whole.split(size, axis), *(whole.movedim(axis, 0)[i::count].movedim(0, axis) for i in range(count))]
+    return any(_alike(tensor, piece) or _alike(tensor, -piece) for piece in pieces)
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
@@ -199,4 +243,4 @@ def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
             return listed([counts.get(axis, f"it sums to 1 along axis {axis}") for axis in sums])
     if want is not None and want.shape != got.shape:
         return f"its shape is {shape}, where {following} {are(following)} {tuple(want.shape)}"
-    return f"the next step of the way would be {following}" if following else "there the result stood already"
+    return f"the next step of the way would be {following}" if following else "the next thing on the way would be the result"

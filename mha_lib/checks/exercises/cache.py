@@ -1,12 +1,16 @@
 """The checks of chapter 10 about the cache: one step with it, and its bytes."""
 
+import itertools
+import math
+import numbers
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mha_lib.attention import attention
 from mha_lib.checks import read
-from mha_lib.checks.case import Fresh, Mistake, Probe
+from mha_lib.checks.case import Fresh, Mistake, Probe, Sign
 from mha_lib.checks.compare import Unfit, a, as_tensor, refuse_none
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.inputs import normal
@@ -57,6 +61,20 @@ def _seen_to(end):
 def _beside(cache, n, k, v):
     """Read the kept tokens and the new one without writing anything."""
     return torch.cat((cache["keys"][:, :, :n], k), 2), torch.cat((cache["values"][:, :, :n], v), 2)
+
+
+def _behind_the_room(cache, n, k, v):
+    cache["keys"], cache["values"] = torch.cat((cache["keys"], k), 2), torch.cat((cache["values"], v), 2)
+
+
+def _all_of(cache, n, k, v):
+    return cache["keys"], cache["values"]
+
+
+def _length_off(trials):
+    """The length is wrong where output, keys and values may be right or not."""
+    told = [t for t in trials if t.is_wrong and t.seen.error is None]
+    return bool(told) and all(float(t.seen.parts["length"]) != float(t.want.parts["length"]) for t in told)
 
 
 def _left(x, place):
@@ -224,6 +242,18 @@ step = Exercise(
             step_with(write=_write_at(lambda n: n + 1), seen=_seen_to(lambda cache, n: n + 2)),
         ),
         Mistake(
+            "step_behind_the_room",
+            "Key and value are put behind the empty places. The new token belongs into the first of them, at the place of the length.",
+            step_with(write=_behind_the_room, seen=_all_of),
+            step_with(write=_behind_the_room),
+        ),
+        Mistake(
+            "step_one_in_both",
+            "The same tensor is written as key and as value. What a token is asked by and what it gives come from two linears.",
+            step_with(write=lambda cache, n, k, v: _write(cache, n, k, k)),
+            step_with(write=lambda cache, n, k, v: _write(cache, n, v, v)),
+        ),
+        Mistake(
             "step_at_the_front",
             "The new token is put in front of the others. The order of what is kept is that of the text.",
             step_with(write=lambda cache, n, k, v: _push(cache, n, k, v)),
@@ -265,6 +295,12 @@ step = Exercise(
             read=read.SCALE,
         ),
         Mistake(
+            "step_length_counted_otherwise",
+            "After a step the length in the cache is not one more than before. It counts the tokens.",
+            step_with(count=lambda n: n + 2),
+            Sign(_length_off),
+        ),
+        Mistake(
             "step_without_w_o",
             "The heads stand side by side and the layer's last linear is missing.",
             step_with(output=lambda layer, merged: merged),
@@ -286,7 +322,7 @@ def _number(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if isinstance(value, Tensor) and value.numel() == 1:
         value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise Unfit("not_a_number", f"You returned {a(value)}; asked for is a number of bytes.")
     return {"number of bytes": torch.tensor(float(value), dtype=torch.float64)}
 
@@ -296,6 +332,20 @@ def _bytes(batch, length, num_heads, d_k, num_layers, bytes_per_number):
 
 
 _SIZES = ((3, 50, 4, 16, 5, 2), (1, 4096, 32, 128, 24, 2), (7, 11, 3, 5, 2, 4), (2, 9, 6, 10, 1, 8))
+
+def _is_a_sum(trials):
+    """Say whether some of the factors are added where all should be multiplied: outer · (some + the others)."""
+    told = [((2, *t.probe.args), float(t.seen.parts.get("number of bytes", math.nan))) for t in trials]
+    for sides in itertools.product(range(3), repeat=7):
+        if 1 in sides and 2 in sides and all(_outer_times_sum(factors, sides) == number for factors, number in told):
+            return True
+    return False
+
+
+def _outer_times_sum(factors, sides):
+    outer, one, other = (math.prod(f for f, s in zip(factors, sides) if s == side) for side in range(3))
+    return outer * (one + other)
+
 
 cache_bytes = Exercise(
     "cache_bytes",
@@ -353,13 +403,38 @@ cache_bytes = Exercise(
             lambda b, t, h, d, layers, n: (2 + layers * b * t * h * d) * n,
             lambda b, t, h, d, layers, n: 2 * layers * b * t * (h + d) * n,
             lambda b, t, h, d, layers, n: 2 * layers * (b + t) * h * d * n,
+            Sign(lambda trials: _is_a_sum(trials)),
         ),
         Mistake(
             "bytes_heads_twice",
             "A factor stands twice: heads squared, or the width of all heads where that of one belongs.",
             lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) * h,
             lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) * d,
+        ),
+        Mistake(
+            "bytes_two_twice",
+            "Your number is twice as large: keys and values are two, and you count them as four.",
             lambda b, t, h, d, layers, n: 2 * _bytes(b, t, h, d, layers, n),
+        ),
+        Mistake(
+            "bytes_length_off",
+            "You count one token too few or too many. A text of `length` tokens keeps that many keys.",
+            lambda b, t, h, d, layers, n: _bytes(b, t - 1, h, d, layers, n),
+            lambda b, t, h, d, layers, n: _bytes(b, t + 1, h, d, layers, n),
+        ),
+        Mistake(
+            "bytes_of_every_step",
+            "You add up what the cache weighs after each token. What is kept is kept once.",
+            lambda b, t, h, d, layers, n: _bytes(b, t * (t - 1) // 2, h, d, layers, n),
+            lambda b, t, h, d, layers, n: _bytes(b, t * (t + 1) // 2, h, d, layers, n),
+        ),
+        Mistake(
+            "bytes_power",
+            "A power stands where two numbers should be multiplied.",
+            lambda b, t, h, d, layers, n: 2 * b * t * h * d * layers**n,
+            lambda b, t, h, d, layers, n: _bytes(b, t, 1, h**d, layers, n),
+            lambda b, t, h, d, layers, n: (layers * b * t * h * d) ** 2 * n,
+            lambda b, t, h, d, layers, n: layers * (b * t * h * d) ** 2 * n,
         ),
     ],
 )

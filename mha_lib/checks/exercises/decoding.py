@@ -25,6 +25,14 @@ def _mask(value: object) -> dict[str, Tensor]:
     return {"mask": (mask.unsqueeze(0) if mask.dim() == 2 else mask).double()}
 
 
+def _a_triangle(trials) -> bool:
+    """Say whether every mask has the right shape and is a triangle at the bottom left."""
+    masks = [t.seen.parts.get("mask") for t in trials]
+    if any(m is None or m.shape != t.want.parts["mask"].shape for m, t in zip(masks, trials)):
+        return False
+    return all(any(torch.equal(m, torch.ones_like(m).tril(d)) for d in range(-m.size(-2), m.size(-1) + 1)) for m in masks)
+
+
 def _ones(queries, keys):
     return torch.ones(1, queries, keys, dtype=torch.bool)
 
@@ -47,6 +55,10 @@ offset_causal_mask = Exercise(
             "offset_square",
             "Your mask has as many columns as rows. There is a column for every key, the kept ones too.",
             lambda q, k: _ones(q, q).tril(),
+        ),
+        Mistake(
+            "offset_row_for_every_key",
+            "Your mask has a row for every token. Its rows are the queries alone, and they are the last tokens.",
             lambda q, k: _ones(k, k).tril(),
         ),
         Mistake(
@@ -101,12 +113,23 @@ offset_causal_mask = Exercise(
             lambda q, k: _ones(q, k).tril(k - q).transpose(-2, -1),
             lambda q, k: _ones(k, q).tril(k - q),
             lambda q, k: _ones(k, q).tril(),
+            lambda q, k: _ones(k, k).tril()[..., k - q :],
         ),
         Mistake(
             "offset_flipped",
             "The triangle is flipped: the first query sees most, and the last one least.",
             lambda q, k: _ones(q, k).tril(k - q).flip(-2),
             lambda q, k: _ones(q, k).tril(k - q).flip(-1),
+        ),
+        Mistake(
+            "offset_from_behind",
+            "Your queries see the last keys and not the first: the first query sees one key, the last one. What may be seen begins at key 0.",
+            lambda q, k: _ones(q, k).tril().flip(-1),
+        ),
+        Mistake(
+            "offset_moved_otherwise",
+            "Your triangle is moved, but not by as many places as there are earlier keys. The last query sees every key, each one before it one less.",
+            Sign(_a_triangle),
         ),
     ],
 )
@@ -124,8 +147,8 @@ def _writer(seed):
     return Fresh(lambda: seeded(make, seed), "a Writer")
 
 
-def _generate(steps, note, model, prompt, count):
-    caches, tokens, new = steps.caches(model), prompt, prompt
+def _generate(steps, note, model, prompt, count, text=None):
+    caches, tokens, new = steps.caches(model), prompt if text is None else text, prompt
     for i in range(count):
         scores = model(new, steps.mask(new, caches), steps.given(caches, i))
         picked = steps.pick(scores)
@@ -137,6 +160,14 @@ def _generate(steps, note, model, prompt, count):
 
 def _growing(new, caches):
     return causal_mask(new.size(1), keys=len(caches[0]) + new.size(1))
+
+
+def _of_the_prompt(new, caches):
+    return None if len(caches[0]) else causal_mask(new.size(1))
+
+
+def _upside_down(new, caches):
+    return None if len(caches[0]) else ~causal_mask(new.size(1))
 
 
 def _top_left(new, caches):
@@ -234,6 +265,22 @@ generate = Exercise(
             "Every step begins with empty caches: the new token finds nothing of the text.",
             generate_with(go_on=lambda caches, model: model.new_caches()),
             generate_with(given=lambda caches, i: None, mask=lambda new, caches: causal_mask(new.size(1))),
+            lambda model, prompt, count: generate_with(go_on=lambda caches, model: model.new_caches())(model, prompt[:, -1:], count, prompt),
+        ),
+        Mistake(
+            "gen_mask_inverted",
+            "The mask of the prompt is turned over: its tokens see what comes after them, and nothing before. True means may attend.",
+            generate_with(mask=_upside_down),
+            read=read.MEANING,
+        ),
+        Mistake(
+            "gen_old_token_again",
+            "After the first step the model gets a token that it has read already. What must go in is the newest one.",
+            generate_with(next=lambda tokens, picked, prompt, i: prompt[:, -1:]),
+            generate_with(next=lambda tokens, picked, prompt, i: tokens[:, -2:-1]),
+            generate_with(next=lambda tokens, picked, prompt, i: prompt, mask=_of_the_prompt),
+            generate_with(next=lambda tokens, picked, prompt, i: prompt),
+            generate_with(next=lambda tokens, picked, prompt, i: prompt, mask=lambda new, caches: None),
         ),
         Mistake(
             "gen_prompt_not_kept",
@@ -259,6 +306,32 @@ generate = Exercise(
             "gen_without_prompt",
             "You return the new tokens alone. The prompt belongs in front of them.",
             generate_with(give=lambda tokens, prompt: tokens[:, prompt.size(1) :]),
+        ),
+        Mistake(
+            "gen_count_is_the_total",
+            "You stop when the whole text is `count` tokens long. Asked for are `count` tokens behind the prompt.",
+            lambda model, prompt, count: generate_with()(model, prompt, max(count - prompt.size(1), 0)),
+        ),
+        Mistake(
+            "gen_every_row",
+            "You take a token from every row of the scores. Only the last row tells what comes after the text.",
+            generate_with(pick=lambda scores: scores.argmax(-1)),
+            generate_with(pick=lambda scores: scores.argmax(-1), mask=_of_the_prompt),
+            generate_with(pick=lambda scores: scores.argmax(-1), mask=lambda new, caches: None),
+        ),
+        Mistake(
+            "gen_largest_of_another_axis",
+            "You look for the largest along another axis than that of the vocabulary, so what comes out is the number of a row or a text.",
+            *(
+                generate_with(pick=pick, mask=mask)
+                for pick in (lambda scores: scores[:, -1:].argmax(1), lambda scores: scores.argmax(1))
+                for mask in (_of_the_prompt, _growing)
+            ),
+        ),
+        Mistake(
+            "gen_drawn",
+            "You draw the next token at random. Asked for is always the one with the highest score.",
+            generate_with(pick=lambda scores: torch.multinomial(scores[:, -1].softmax(-1), 1)),
         ),
         Mistake(
             "gen_first_row",

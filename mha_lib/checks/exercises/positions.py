@@ -51,6 +51,15 @@ def _grows(trials):
     return close(table[1].float(), torch.stack((angle.sin(), angle.cos()), -1).flatten(), 0.01)
 
 
+def _pairs_of_a_hand(trials):
+    """Every pair is a sine and a cosine of one angle, and some angles are others than asked for."""
+    tables = [(t.seen.parts.get("table"), t.want.parts["table"]) for t in trials]
+    if any(x is None or x.shape != want.shape for x, want in tables) or all(close(x, want, 1e-4) for x, want in tables):
+        return False
+    told = [x.double().unflatten(-1, (-1, 2)).square().sum(-1) for x, want in tables if not x.isnan().any()]
+    return len(told) > 2 and all(close(x, torch.ones_like(x), 1e-3) for x in told)
+
+
 def _both_exponents(exponent):
     return sinusoidal_with(sines=exponent, cosines=exponent)
 
@@ -135,6 +144,40 @@ sinusoidal = Exercise(
             sinusoidal_with(angle=lambda places, exponent: places / (BASE * (exponent + 1e-30))),
         ),
         Mistake(
+            "sin_power_of_the_base_alone",
+            "Only the base is raised to a power, and what should be the exponent is multiplied: brackets are missing around 2i / d_model.",
+            sinusoidal_with(angle=lambda places, exponent: torch.where(exponent == 0, places, places / (BASE**2 * exponent / 2))),
+            sinusoidal_with(angle=lambda places, exponent: places / (BASE**2 * exponent / 2).clamp(min=1e-30)),
+        ),
+        Mistake(
+            "sin_other_divisor",
+            "Your exponent is divided by another number than d_model.",
+            _both_exponents(lambda d: _evens(d) * (1 / (d - 2))),
+            _both_exponents(lambda d: _evens(d) / (d - 2)),
+            _both_exponents(lambda d: _evens(d) / (d - 1)),
+        ),
+        Mistake(
+            "sin_full_circles",
+            "The angle is multiplied by 2π. The formula counts in radians: the first pair turns by one radian a place.",
+            sinusoidal_with(angle=lambda places, exponent: 2 * math.pi * places / BASE**exponent),
+        ),
+        Mistake(
+            "sin_degrees",
+            "The angle is turned into degrees, or out of them. The formula counts in radians, as sin and cos do.",
+            sinusoidal_with(angle=lambda places, exponent: torch.deg2rad(places / BASE**exponent)),
+            sinusoidal_with(angle=lambda places, exponent: torch.rad2deg(places / BASE**exponent)),
+        ),
+        Mistake(
+            "sin_whole_angles",
+            "The division drops the fraction, so that slow pairs stand still. An angle is any number, not a whole one.",
+            sinusoidal_with(angle=lambda places, exponent: places // BASE**exponent),
+        ),
+        Mistake(
+            "sin_other_angles",
+            "Each pair is a sine and a cosine of one angle, but of another than place / 10,000^(2i / d_model). Look at the exponent first.",
+            Sign(_pairs_of_a_hand),
+        ),
+        Mistake(
             "sin_half_the_width",
             "Your table has one feature for each pair. A pair is two features: a sine and a cosine.",
             sinusoidal_with(join=lambda pair: pair[0]),
@@ -171,7 +214,7 @@ def neighbours(x):
     return x[..., 0::2], x[..., 1::2]
 
 
-def _side_by_side(first, second):
+def side_by_side(first, second):
     return torch.cat((first, second), -1)
 
 
@@ -200,7 +243,7 @@ rotate_with = Recipe(
     angle=_angles,
     cut=_halves,
     turn=turned,
-    join=_side_by_side,
+    join=side_by_side,
 )
 
 
@@ -222,6 +265,18 @@ def _swap_neighbours(x):
 
 def _twice(angle):
     return torch.cat((angle, angle), -1)
+
+
+def _turned_by_other_angles(trials):
+    """Every pair keeps its norm, and at place 0 all stay as they are."""
+    told = [t for t in trials if not t.probe.gradient]
+    if any(t.seen.error is not None or t.seen.parts["result"].shape != t.probe.args[0].shape for t in told):
+        return False
+    given = [(t.seen.parts["result"].detach(), t.probe.args[0], t.want.parts["result"]) for t in told]
+    if all(close(got, want, 1e-4) for got, _, want in given):
+        return False
+    norms = [[torch.stack(x.double().chunk(2, -1)).norm(dim=0) for x in (got, before)] for got, before, _ in given]
+    return all(close(*both, 1e-3) for both in norms) and close(given[0][0][..., 0, :], given[0][1][..., 0, :], 1e-4)
 
 
 def _each_twice(angle):
@@ -361,6 +416,37 @@ rotate = Exercise(
             "rot_other_base",
             "The base of the power is not 10,000.",
             *(rotate_with(angle=lambda p, e, b=b: p.float().unsqueeze(-1) / b**e) for b in (1000.0, 500_000.0, 100_000.0)),
+        ),
+        Mistake(
+            "rot_degrees",
+            "The angle is turned into degrees, or out of them. The formula counts in radians, as sin and cos do.",
+            rotate_with(angle=lambda p, e: torch.deg2rad(_angles(p, e))),
+            rotate_with(angle=lambda p, e: torch.rad2deg(_angles(p, e))),
+        ),
+        Mistake(
+            "rot_full_circles",
+            "The angle is multiplied by 2π. The formula counts in radians: the first pair turns by one radian a place.",
+            rotate_with(angle=lambda p, e: 2 * math.pi * _angles(p, e)),
+        ),
+        Mistake(
+            "rot_halves_exchanged",
+            "Both halves are turned and stand in each other's places: the first half of the features comes first again.",
+            rotate_with(join=lambda a, b: side_by_side(b, a)),
+        ),
+        Mistake(
+            "rot_joined_on_another_axis",
+            "The two halves are right, and are joined along another axis than that of the features.",
+            rotate_with(join=lambda a, b: torch.cat((a, b))),
+            rotate_with(join=lambda a, b: torch.cat((a, b), 1)),
+            rotate_with(join=lambda a, b: torch.cat((a, b), -2)),
+            rotate_with(join=lambda a, b: torch.stack((a, b))),
+            rotate_with(join=lambda a, b: torch.stack((a, b), -1)),
+            rotate_with(join=lambda a, b: torch.stack((a, b), -2)),
+        ),
+        Mistake(
+            "rot_other_angles",
+            "Every pair is turned, but by another angle than position / 10,000^(2i / d_k). Look at the exponent first.",
+            Sign(_turned_by_other_angles),
         ),
         Mistake(
             "rot_changes_its_input",

@@ -135,12 +135,39 @@ relative_scores = Exercise(
             relative_with(scale=lambda s, d_k, d_model: s / d_model**0.5),
             relative_with(scale=lambda s, d_k, d_model: s / d_k),
             relative_with(scale=lambda s, d_k, d_model: s * d_k**0.5),
+            relative_with(scale=lambda s, d_k, d_model: s / (d_model // d_k) ** 0.5),
+            relative_with(scale=lambda s, d_k, d_model: s / d_model),
             read=read.SCALE,
         ),
         Mistake(
             "rel_weights",
             "You return weights: each row went through a softmax. Asked for are the scores.",
             relative_with(give=lambda s: s.softmax(-1)),
+        ),
+        Mistake(
+            "rel_masked",
+            "You block the future. Asked for are the scores alone, without a mask.",
+            relative_with(give=lambda s: _without_the_future(s, -torch.inf)),
+            relative_with(give=lambda s: _without_the_future(s, -1e9)),
+            relative_with(give=lambda s: _without_the_future(s, torch.finfo(s.dtype).min)),
+        ),
+        Mistake(
+            "rel_heads_averaged",
+            "The heads are averaged or added up. Each head has a table of scores of its own.",
+            relative_with(give=lambda s: s.mean(1)),
+            relative_with(give=lambda s: s.sum(1)),
+        ),
+        Mistake(
+            "rel_counted_backwards",
+            "The places of the queries, or of the keys, run backwards: the first token has the largest.",
+            relative_with(query_places=lambda new, all_: torch.arange(all_ - new, all_).flip(0)),
+            relative_with(key_places=lambda new, all_: torch.arange(all_).flip(0)),
+        ),
+        Mistake(
+            "rel_turned_by_distance",
+            "You turn keys by a distance. A key has another distance to each query: turn each token by its own place, and the "
+            "product leaves the distance.",
+            lambda query, key, num_heads: _by_distance(query, key, num_heads),
         ),
         Mistake(
             "rel_transposed",
@@ -155,6 +182,17 @@ relative_scores = Exercise(
         ),
     ],
 )
+
+
+def _without_the_future(scores, lowest):
+    may = torch.ones(scores.shape[-2:], dtype=torch.bool).tril(scores.size(-1) - scores.size(-2))
+    return scores.masked_fill(~may, lowest)
+
+
+def _by_distance(query, key, num_heads):
+    q, k = split_heads(query, num_heads), split_heads(key, num_heads)
+    places = torch.arange(key.size(1) - query.size(1), key.size(1)) - torch.arange(key.size(1))
+    return q @ positions.rotate(k, places).transpose(-2, -1) / q.size(-1) ** 0.5
 
 
 def _turn_back(x, places):
@@ -175,6 +213,18 @@ swap_with = Recipe(
     order=lambda heads: torch.cat((heads[:, 0::2], heads[:, 1::2]), 1),
     back=lambda heads, weight: heads.flatten(0, 1),
 )
+
+
+def _first_half(rows):
+    return torch.cat((rows, torch.zeros_like(rows)), 1)
+
+
+def _second_half(rows):
+    return torch.cat((torch.zeros_like(rows), rows), 1)
+
+
+def _twice(rows):
+    return torch.cat((rows, rows), 1)
 
 
 def _first_head_only(weight, num_heads):
@@ -246,6 +296,11 @@ swap_layout = Exercise(
             "swap_neighbours_exchanged",
             "The two features of each pair are exchanged and stay neighbours.",
             swap_with(order=lambda heads: torch.stack((heads[:, 1::2], heads[:, 0::2]), 2).flatten(1, 2)),
+        ),
+        Mistake(
+            "swap_half_of_the_rows",
+            "Half of the rows never arrive: only the first, or only the second, of each pair is there.",
+            *(swap_with(order=lambda heads, i=i, put=put: put(heads[:, i::2])) for i in (0, 1) for put in (_first_half, _second_half, _twice)),
         ),
         Mistake("swap_first_head_only", "Only the first head is put in order; the others are as they were.", _first_head_only),
         Mistake(
