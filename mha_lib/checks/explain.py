@@ -49,7 +49,7 @@ KNOWN = (
     Known(RuntimeError, r"Can't call numpy\(\) on Tensor that requires grad", "numpy_on_gradients",
           "NumPy gets a tensor whose gradients are followed, and would cut them off. Stay with tensors."),
     Known(RuntimeError, r"leaf Variable that requires grad", "parameter_changed_in_place",
-          "A parameter is written to while autograd watches. Copying is no part of a computation."),
+          "A parameter is written to while autograd watches. Changing it by hand is no part of a computation."),
     Known(RuntimeError, r"view size is not compatible", "view_refused",
           "view does not move numbers in memory, and after an exchange of axes they lie in another order."),
     Known(RuntimeError, r"shape '.*' is invalid for input of size", "sizes_do_not_multiply",
@@ -262,7 +262,9 @@ def _look_up(frame, dotted: str):
     for name in rest:
         if not isinstance(thing, nn.Module):
             return _MISSING
-        thing = thing._modules.get(name, thing._parameters.get(name, thing.__dict__.get(name, _MISSING)))
+        held = vars(thing)  # without its constructor having run, a module has no parts to ask for
+        places = (held.get("_modules", {}), held.get("_parameters", {}), held)
+        thing = next((place[name] for place in places if name in place), _MISSING)
     return thing
 
 
