@@ -7,18 +7,22 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mha_lib import real_model
 from mha_lib.checks import read
-from mha_lib.checks.case import Fresh, Mistake, Probe, Sign
+from mha_lib.checks.case import Fresh, Law, Mistake, Probe, Sign
 from mha_lib.checks.compare import one_tensor, output_and_weights
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.exercises.transfers import COMMON, ORDERS, ROLES, copies, load_and_run
+from mha_lib.checks.guard import Guard
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.recipe import cleared
 from mha_lib.checks.result import NOT_ATTEMPTED, Result
+from mha_lib.checks.words import listed
 from mha_lib.experiments.training import seeded
 from mha_lib.multi_head import MultiHeadAttention
+from mha_lib.spellings import parameters_by_role
 
 
 class RealExercise(Exercise):
@@ -98,7 +102,52 @@ _OF_THE_SMALL = copy_of(lambda: small_bert().encoder.layer[1].attention, "the at
 _STATES = (normal(2, 5, 384, seed=181, scale=0.5),) * 3
 _NARROW = (normal(3, 7, 24, seed=182),) * 3
 
-load_real_weights = RealExercise(
+_NAMES = {"q": ("w_q", "self.query"), "k": ("w_k", "self.key"), "v": ("w_v", "self.value"), "o": ("w_o", "output.dense")}
+
+
+def _filled(call: Callable, probe: Probe, guard: Guard) -> tuple[nn.Module, nn.Module, list] | None:
+    """Fill a layer anew; return it, the model's attention and what the layer held before."""
+    layer, theirs = probe.args[0].make(), probe.args[1].make()
+    before = [[x.detach().clone() for x in parameters_by_role(layer)[role]] for role in _NAMES]
+    return (layer, theirs, before) if guard.call(call, layer, theirs).error is None else None
+
+
+def _held(layer: nn.Module, theirs: nn.Module, before: list) -> dict[str, str]:
+    """Say of every parameter that holds other numbers than it should what it holds."""
+    taken, given = parameters_by_role(layer), parameters_by_role(theirs)
+    found = {}
+    for (role, (mine, _)), old in zip(_NAMES.items(), before):
+        for i, kind in enumerate(("weight", "bias")):
+            x = taken[role][i].detach()
+            known = {f"the {kind} of {name}": given[r][i] for r, (_, name) in _NAMES.items()}
+            known |= {"what it held before": old[i], "0 everywhere": torch.zeros_like(x)}
+            known |= {f"the {kind} of {name}, turned over": given[r][i].mT for r, (_, name) in _NAMES.items() if i == 0}
+            if not torch.equal(x, given[role][i]):
+                found[f"{mine}.{kind}"] = next((w for w, y in known.items() if x.shape == y.shape and torch.equal(x, y)), "other numbers")
+    return found
+
+
+def _shares_memory(specimen) -> dict[str, str] | None:
+    filled = _filled(specimen.answer, specimen.exercise.probes[0], specimen.guard)
+    if filled is None:
+        return None
+    places = {p.data_ptr(): name for name, p in filled[1].named_parameters()}
+    shared = {name: places[p.data_ptr()] for name, p in filled[0].named_parameters() if p.data_ptr() in places}
+    return {name: f"is the model's own {theirs}" for name, theirs in shared.items()} or None
+
+
+class LoadExercise(RealExercise):
+    """The check of a copy: what fits no known mistake is told which parameters hold what."""
+
+    def _unnamed(self, trial, trials, binding, guard):
+        filled = _filled(binding.call, trial.probe, guard) if trial.seen.error is None else None
+        held = _held(*filled) if filled is not None else {}
+        if not held:
+            return super()._unnamed(trial, trials, binding, guard)
+        return "real_other_parameters", f"Not every parameter holds what it should: {listed(list(held))}.", held
+
+
+load_real_weights = LoadExercise(
     "load_real_weights",
     signature="layer bert_attention query key value",
     expects="nothing to return: afterwards layer(x, x, x) must give what bert_attention computes before its residual and norm.",
@@ -131,6 +180,11 @@ load_real_weights = RealExercise(
             copies(weights="qkv", biases="qkv"),
             copies(weights="qkv"),
         ),
+        Mistake(
+            "real_shared",
+            "Your layer holds the model's own parameters, not copies: training one would change the other.",
+            Law(_shares_memory),
+        ),
         *COMMON,
     ],
 )
@@ -143,9 +197,37 @@ def _fill(scores: Tensor, mask: Tensor, lowest: float | None = None) -> Tensor:
     return scores.masked_fill(~mask, torch.finfo(scores.dtype).min if lowest is None else lowest)
 
 
+def _by_infinity(scores: Tensor, mask: Tensor) -> Tensor:
+    return _fill(scores, mask, -torch.inf)
+
+
+def _turned(scores: Tensor, mask: Tensor) -> Tensor:
+    return _by_infinity(scores, mask.mT)
+
+
+def _from_the_next(scores: Tensor, mask: Tensor) -> Tensor:
+    return _by_infinity(scores, ~mask)
+
+
+def _in_turn(x: Tensor, n: int) -> Tensor:
+    return x.repeat(1, n, 1, 1)
+
+
+def _heads_last(output: Tensor) -> Tensor:
+    return output.permute(0, 2, 3, 1)
+
+
+def _cut_otherwise(output: Tensor) -> Tensor:
+    return output.transpose(1, 2).reshape(output.size(0), output.size(2), output.size(3), output.size(1))
+
+
 def _adapter(
     *,
     repeat=lambda x, n: x.repeat_interleave(n, 1),
+    repeat_values=None,
+    replaces=False,
+    normalise=lambda scores: scores.softmax(-1),
+    pair=lambda output, weights: (output, weights),
     causal=lambda module, query, key: bool(module.is_causal) and query.size(2) > 1,
     hide=_fill,
     hide_future=_fill,
@@ -158,21 +240,27 @@ def _adapter(
     def attend(module, query, key, value, attention_mask, scaling=None, **options):
         groups = query.size(1) // key.size(1)
         if groups > 1:
-            key, value = repeat(key, groups), repeat(value, groups)
+            key, value = repeat(key, groups), (repeat_values or repeat)(value, groups)
         scores = query @ key.transpose(-2, -1) * factor(query, scaling or query.size(-1) ** -0.5)
+        if replaces and causal(module, query, key):
+            attention_mask = None
         if attention_mask is None and causal(module, query, key):
             scores = hide_future(scores, torch.ones(query.size(2), key.size(2), dtype=torch.bool).tril())
         if attention_mask is not None:
             scores = hide(scores, attention_mask)
-        weights = scores.softmax(-1)
-        return place(weights @ value), give(weights)
+        weights = normalise(scores)
+        return pair(place(weights @ value), give(weights))
 
     return attend
 
 
 def _both_masks(hide: Callable) -> tuple:
     """Return a mistake with the mask that is given, and the same with the one that is made as well."""
-    return _adapter(hide=hide), _adapter(hide=hide, hide_future=hide)
+    return tuple(
+        _adapter(hide=hide, hide_future=future, normalise=normalise)
+        for normalise in (lambda scores: scores.softmax(-1), cleared)
+        for future in (_fill, _by_infinity, hide)
+    )
 
 
 def _call_inside(function, module, *arguments):
@@ -197,7 +285,15 @@ def _pair(result: object) -> tuple:
 def _merged(value: object) -> dict[str, Tensor]:
     """Read (output, weights), the heads of the output side by side or merged: a model takes both."""
     parts = output_and_weights(value)
-    return parts | {"output": parts["output"].flatten(2) if parts["output"].dim() == 4 else parts["output"]}
+    output, weights = parts.values()
+    side_by_side = output.dim() == 4 == weights.dim() and output.shape[1:3] == (weights.size(2), weights.size(1))
+    return parts | {"output": output.flatten(2) if side_by_side else output}
+
+
+def _other_axes(trials):
+    """The output has four axes, and never those asked for."""
+    told = [t.seen.parts["output"] for t in trials if t.is_wrong and t.seen.error is None]
+    return bool(told) and all(x.dim() == 4 for x in told)
 
 
 def _inputs(batch, heads, kv_heads, queries, keys, width, seed):
@@ -264,6 +360,16 @@ my_attention = RealExercise(
             _adapter(causal=lambda module, query, key: False),
         ),
         Mistake(
+            "real_other_triangle",
+            "The mask that you make is the other triangle: tokens see what comes after them, and not what comes before.",
+            *(_adapter(hide_future=f, normalise=n) for f in (_turned, _from_the_next) for n in (lambda scores: scores.softmax(-1), cleared)),
+        ),
+        Mistake(
+            "real_mask_replaced",
+            "In a causal model your triangle takes the place of the mask that you are given, and the padding is seen. It is for where no mask comes.",
+            _adapter(replaces=True),
+        ),
+        Mistake(
             "real_always_causal",
             "You hide the future in an encoder too, where every token may see every other.",
             _adapter(causal=lambda module, query, key: query.size(2) > 1),
@@ -282,19 +388,54 @@ my_attention = RealExercise(
             _adapter(place=lambda output: output.reshape(output.size(0), output.size(2), -1)),
         ),
         Mistake(
+            "real_heads_last",
+            "The features of a head stand in front of the heads, or were cut anew. The last axis of your output is d_k, the one before it h.",
+            _adapter(place=_heads_last),
+            _adapter(place=_cut_otherwise),
+            _adapter(place=lambda output: _heads_last(output).flatten(2)),
+        ),
+        Mistake(
+            "real_pair_exchanged",
+            "Output and weights stand in the wrong order: the output comes first.",
+            _adapter(pair=lambda output, weights: (weights, output)),
+        ),
+        Mistake(
+            "real_other_axes",
+            "The four axes of your output are others than (B, T_q, h, d_k).",
+            Sign(_other_axes),
+        ),
+        Mistake(
             "real_repeat_order",
             "The copies of the key heads stand in the wrong order: neighbouring query heads share one key head.",
-            _adapter(repeat=lambda x, n: x.repeat(1, n, 1, 1)),
+            _adapter(repeat=_in_turn),
+        ),
+        Mistake(
+            "real_repeat_orders_differ",
+            "Keys and values are repeated in different orders: a query head reads the key of one head and the value of another.",
+            _adapter(repeat_values=_in_turn),
+            _adapter(repeat=_in_turn, repeat_values=lambda x, n: x.repeat_interleave(n, 1)),
         ),
         Mistake(
             "real_groups_forgotten",
-            "A model may have fewer key heads than query heads. Each of them then serves several queries.",
+            "A model may have fewer key heads than query heads. Each of them then serves several query heads.",
             Sign(_only_grouped_fail),
         ),
         Mistake(
             "real_scaled_twice",
             "Your scores are divided by the root of the width twice: once by scaling, once by your attention.",
             _adapter(factor=lambda query, scaling: scaling**2),
+        ),
+        Mistake(
+            "real_divided_by_scaling",
+            "You divide by scaling, or by its root. It is the factor itself, one over the root of the width: scores are multiplied by it.",
+            _adapter(factor=lambda query, scaling: 1 / scaling),
+            _adapter(factor=lambda query, scaling: scaling**-0.5),
+            _adapter(factor=lambda query, scaling: scaling**0.5),
+        ),
+        Mistake(
+            "real_softmax_over_others",
+            "Your softmax runs over another axis than the keys, the last one.",
+            *(_adapter(normalise=lambda scores, axis=axis: scores.softmax(axis)) for axis in (-2, 1, 0)),
         ),
         Mistake("real_not_scaled", "Your scores are not divided by the root of the width.", _adapter(factor=lambda query, scaling: 1.0)),
         Mistake(

@@ -1,11 +1,13 @@
 """The checks of chapter 14 about the heads of a real model: which one it is, and what is left without some."""
 
+from numbers import Real
+
 import torch
 from torch import Tensor
 
 from mha_lib.checks import read
 from mha_lib.checks.case import Fresh, Mistake, Probe, Sign
-from mha_lib.checks.compare import Unfit, one_tensor, refuse_none
+from mha_lib.checks.compare import Unfit, a, one_tensor, refuse_none
 from mha_lib.checks.exercises.real import ORANGE, TIRED, RealExercise, copy_of, loaded, small_bert, tokens_of
 from mha_lib.checks.inputs import normal
 
@@ -30,12 +32,65 @@ def _head(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if isinstance(value, Tensor) and value.numel() == 2:
         value = value.flatten().tolist()
-    try:
-        layer, head = (int(x) for x in value)
-    except (TypeError, ValueError):
-        shown = f"the number {int(value)}" if isinstance(value, (int, Tensor)) and getattr(value, "numel", int)() in (0, 1) else "no pair"
-        raise Unfit("not_a_head", f"You returned {shown}. Asked for is the pair (layer, head).") from None
-    return {"head": torch.tensor([layer, head])}
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        count = f" of {len(value)}" if isinstance(value, (tuple, list)) else ""
+        shown = f"the number {int(value)}" if isinstance(value, int) else a(value) + count
+        raise Unfit("not_a_head", f"You returned {shown}. Asked for is the pair (layer, head).")
+    numbers = [x.item() if isinstance(x, Tensor) and x.numel() == 1 else x for x in value]
+    for name, x in zip(("layer", "head"), numbers):
+        if not isinstance(x, Real) or x != int(x):
+            shown = f"{x:.4g}" if isinstance(x, Real) else a(x)
+            raise Unfit("not_a_head", f"Your {name} is {shown}. Asked for is a pair of whole numbers, (layer, head).")
+    return {"head": torch.tensor([int(x) for x in numbers])}
+
+
+def _other_diagonal(maps: Tensor) -> Tensor:
+    """A diagonal of the first two axes, the layers and the heads."""
+    return maps.diagonal(-1)
+
+
+def _of_table(flat, maps):
+    return divmod(flat, maps.size(-1))
+
+
+def _triangles():
+    """Return ways to add up whole triangles where one diagonal is asked for."""
+    for first, last in ((0, None), (1, -1), (2, -1), (1, None)):
+        for side in (torch.tril, torch.triu):
+            for k in range(-2, 3):
+                yield lambda maps, f=first, l=last, side=side, k=k: side(maps[:, :, f:l], k).sum((-2, -1))
+                yield lambda maps, f=first, l=last, side=side, k=k: side(maps, k)[:, :, f:l].sum((-2, -1))
+
+
+def _every_pair(maps: Tensor) -> Tensor:
+    queries = torch.arange(2, maps.size(-1) - 1)
+    return maps[:, :, queries][..., queries - 1].mean((-2, -1))
+
+
+class FindExercise(RealExercise):
+    """The check of a search: the verdict shows what was found, and how much weight it has."""
+
+    def facts(self, trial):
+        found = super().facts(trial)
+        if trial.seen.error is None and "yours" in found:
+            maps, what = (x.make() if isinstance(x, Fresh) else x for x in trial.probe.args)
+            table = _back(maps) if isinstance(what, str) else maps[:, :, what[0], what[1]]
+            found["seen on"] = found["seen on"].split(", at head[")[0]
+            found["yours"], found["expected"] = (_with_weight(side.parts["head"], table) for side in (trial.seen, trial.want))
+        return found
+
+    def _unnamed(self, trial, trials, binding, guard):
+        id, says, more = super()._unnamed(trial, trials, binding, guard)
+        if trial.seen.error is None and id != "wrong_dtype":
+            return "find_other_head", "There is a head that sends more weight there than the one you give.", more
+        return id, says, more
+
+
+def _with_weight(pair: Tensor, table: Tensor) -> str:
+    layer, head = pair.tolist()
+    if not (0 <= layer < table.size(0) and 0 <= head < table.size(1)):
+        return f"({layer}, {head}), and there are {table.size(0)} layers of {table.size(1)} heads"
+    return f"({layer}, {head}), where the weight is {float(table[layer, head]):.3f}"
 
 
 def _random_maps(seed: int, tokens: int = 9) -> Tensor:
@@ -55,7 +110,7 @@ def _real_maps(sentence: str) -> Tensor:
     return torch.cat(loaded()[0](**tokens_of(sentence), output_attentions=True).attentions)
 
 
-find_head = RealExercise(
+find_head = FindExercise(
     "find_head",
     signature="maps what",
     expects="a pair (layer, head): the head whose weight there is the largest.",
@@ -90,6 +145,47 @@ find_head = RealExercise(
             *(_find_with(back=lambda maps, f=f, l=l: _back(maps, f, l)) for f, l in ((1, 0), (1, -1), (2, 0))),
         ),
         Mistake(
+            "find_word_left_out",
+            "Your mean leaves out a word. It runs from the second word to the last one.",
+            *(_find_with(back=lambda maps, f=f, l=l: _back(maps, f, l)) for f, l in ((3, -1), (2, -2), (3, -2), (1, -2))),
+        ),
+        Mistake(
+            "find_another_distance",
+            "You follow the weight to another place than one token back: the query itself, or two back.",
+            *(_find_with(back=lambda maps, f=f, n=n: _back(maps, f, -1, n)) for f in (2, 1, 3) for n in (-2, 0)),
+            *(_find_with(back=lambda maps, n=n: maps.diagonal(n, -2, -1).mean(-1)) for n in (-2, 0)),
+        ),
+        Mistake(
+            "find_other_diagonal",
+            "Your diagonal runs through layers and heads, the first two axes. Asked for is the one through queries and keys.",
+            *(
+                _find_with(back=back, place=place)
+                for back in (lambda maps: _other_diagonal(maps)[..., 1:-1].mean(-1), lambda maps: _other_diagonal(maps).mean(-1))
+                for place in (_of_table, lambda flat, maps: divmod(flat, maps.size(1)))
+            ),
+        ),
+        Mistake(
+            "find_triangle",
+            "You add up a whole triangle of the maps. One token back is a single diagonal of it.",
+            *(_find_with(back=back) for back in _triangles()),
+        ),
+        Mistake(
+            "find_every_pair",
+            "Your mean runs over every pair of those queries and keys. Each query has one key that is one back.",
+            _find_with(back=_every_pair),
+        ),
+        Mistake(
+            "find_pair_as_two_queries",
+            "Your pair picks two queries with all their keys. Its first number is a query, its second a key.",
+            _find_with(pair=lambda maps, query, key: maps[:, :, [query, key]]),
+            _find_with(pair=lambda maps, query, key: maps[:, :, [query, key]].mean((-2, -1))),
+        ),
+        Mistake(
+            "find_always_back",
+            "You look one token back whatever is asked for.",
+            _find_with(pair=lambda maps, query, key: _back(maps)),
+        ),
+        Mistake(
             "find_shifted_by_one",
             "You count words, not tokens: your numbers are off by the one that [CLS] takes.",
             _find_with(pair=lambda maps, query, key: maps[:, :, query + 1, key + 1]),
@@ -100,6 +196,22 @@ find_head = RealExercise(
             "find_head_before_layer",
             "You give the head first and the layer second.",
             _find_with(place=lambda flat, maps: divmod(flat, maps.size(1))[::-1]),
+        ),
+        Mistake(
+            "find_counted_from_one",
+            "Layers and heads are counted from 0. Yours begin at 1.",
+            _find_with(place=lambda flat, maps: tuple(n + 1 for n in divmod(flat, maps.size(1)))),
+        ),
+        Mistake(
+            "find_number_not_taken_apart",
+            "Your head is the number that counts through all heads of all layers. Take off it what the layers in front hold.",
+            _find_with(place=lambda flat, maps: (flat // maps.size(1), flat)),
+        ),
+        Mistake(
+            "find_always_the_last",
+            "You give the same head whatever the maps hold: the best so far is not kept, or not compared with.",
+            _find_with(place=lambda flat, maps: (maps.size(0) - 1, maps.size(1) - 1)),
+            _find_with(place=lambda flat, maps: (0, 0)),
         ),
         Mistake(
             "find_counted_by_layers",
@@ -228,7 +340,47 @@ def _grad_mode(trials):
     return all("leaf Variable that requires grad" in str(t.seen.error) for t in trials if t.is_wrong)
 
 
-prune = RealExercise(
+def _changed_cells(before: Tensor, after: Tensor) -> str:
+    """Say which rows and columns of a weight, or which places of a bias, hold other numbers than before."""
+    cells = after != before
+    now = "0 now" if not bool(after[cells].any()) else "other numbers now"
+    if cells.dim() != 2:
+        return f"{_ranges(cells)}: {now}"
+    rows, columns = cells.any(1), cells.any(0)
+    if rows.all() and columns.all():
+        return f"all of it: {now}"
+    named = [f"{name} {_ranges(x)}" for name, x in (("rows", rows), ("columns", columns)) if not x.all()]
+    return f"{' and '.join(named)}: {now}"
+
+
+def _ranges(told: Tensor) -> str:
+    """Write places as ranges: 0–5, 12."""
+    places = told.nonzero().flatten().tolist()
+    starts = [p for p in places if p - 1 not in places]
+    ends = [p for p in places if p + 1 not in places]
+    return ", ".join(str(i) if i == j else f"{i}–{j}" for i, j in zip(starts[:6], ends)) + (", …" if len(starts) > 6 else "")
+
+
+class PruneExercise(RealExercise):
+    """The check of heads switched off: what fits no known mistake is told which cells it changed."""
+
+    def _unnamed(self, trial, trials, binding, guard):
+        model, heads = (x.make() for x in trial.probe.args)
+        before = {name: x.clone() for name, x in model.state_dict().items()}
+        if trial.seen.error is not None or guard.call(binding.call, model, list(heads)).error is not None:
+            return super()._unnamed(trial, trials, binding, guard)
+        after = model.state_dict()
+        changed = {n: _changed_cells(x, after[n]) for n, x in before.items() if n in after and not torch.equal(x, after[n])}
+        if not changed:
+            return super()._unnamed(trial, trials, binding, guard)
+        width = model.config.hidden_size // model.config.num_attention_heads
+        wanted = "; ".join(f"layer.{i}.attention.output.dense.weight, columns {h * width}–{(h + 1) * width - 1}" for i, h in heads)
+        shown = {"you changed": "\n".join(f"{n.removeprefix('encoder.')}, {words}" for n, words in list(changed.items())[:6])}
+        says = "What you changed does not switch off these heads and nothing else."
+        return "prune_other_cells", says, shown | {"enough is": f"0 in {wanted or 'no cell at all'}"}
+
+
+prune = PruneExercise(
     "prune",
     signature="model heads",
     expects="nothing to return: afterwards the model gives what it gives without the terms of these heads, and everything else is as before.",
@@ -288,6 +440,7 @@ prune = RealExercise(
             "prune_one_of_them",
             "Only one of the heads of the list is switched off.",
             _prunes(_columns, heads=lambda heads: heads[:1]),
+            _prunes(_columns, heads=lambda heads: [heads[0]]),
             _prunes(_columns, heads=lambda heads: heads[-1:]),
         ),
         Mistake(

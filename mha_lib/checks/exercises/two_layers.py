@@ -344,6 +344,11 @@ def _shifted(by, first=1):
     return lambda w, p: w.diagonal(1 - p + by, dim1=-2, dim2=-1)[..., first:].mean(dim=(0, -1))
 
 
+def _not_a_number(trials):
+    told = [t.seen.parts["scores"] for t in trials if t.is_wrong and t.seen.error is None and not t.probe.gradient]
+    return bool(told) and bool(told[0].isnan().all())
+
+
 def _at(weights, period, step):
     """Pick by index, where a place before the first one counts from the end."""
     rows = torch.arange(period, weights.size(-1))
@@ -386,6 +391,7 @@ induction_score = Exercise(
         Mistake("induction_divided_by_all", "You divide by the number of all places. The first period has none to score.", lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].sum(-1).mean(0) / w.size(-1)),
         Mistake("induction_transposed", "Rows and columns are exchanged: you score what is looked at from there, ahead in the text.", lambda w, p: _score(w.mT, p)),
         Mistake("induction_largest", "You take the largest weight, or the one in the middle. Asked for is the mean over all places.", lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].amax(dim=(0, -1)), lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].median(-1).values.mean(0)),
+        Mistake("induction_nothing_picked", "Your scores are NaN: the mean of no weights at all. Which places do you pick?", Sign(_not_a_number)),
         Mistake("induction_previous_token", "That is the score of looking one place back.", lambda w, p: w.diagonal(-1, dim1=-2, dim2=-1).mean(dim=(0, -1))),
     ],
 )
