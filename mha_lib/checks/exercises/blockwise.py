@@ -434,6 +434,7 @@ blockwise = Exercise(
         Probe("5 queries over 7 keys in blocks of 3", (*_QKV, 3)),
         Probe("large scores", (40 * _QKV[0], 40 * _QKV[1], _QKV[2], 2), tolerance=1e-3),
         Probe("low scores", (_QKV[0] - 10, _QKV[1] + 10, _QKV[2], 3), tolerance=1e-3),
+        Probe("scores far below that", (_QKV[0] - 100, _QKV[1] + 100, _QKV[2], 3), tolerance=0.02),
         Probe("one block", (*_QKV, 7)),
         Probe("blocks larger than the text", (*_QKV, 50)),
         Probe("gradients", (*_QKV, 3), gradient=True, tolerance=1e-4),

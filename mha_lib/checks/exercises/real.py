@@ -292,7 +292,7 @@ def _merged(value: object) -> dict[str, Tensor]:
 
 def _other_axes(trials):
     """The output has four axes, and never those asked for."""
-    told = [t.seen.parts["output"] for t in trials if t.is_wrong and t.seen.error is None]
+    told = [t.seen.parts["output"] for t in trials if t.is_wrong and t.seen.error is None and t.want.parts["output"].dim() == 3]
     return bool(told) and all(x.dim() == 4 for x in told)
 
 
@@ -435,7 +435,11 @@ my_attention = RealExercise(
         Mistake(
             "real_softmax_over_others",
             "Your softmax runs over another axis than the keys, the last one.",
-            *(_adapter(normalise=lambda scores, axis=axis: scores.softmax(axis)) for axis in (-2, 1, 0)),
+            *(
+                _adapter(normalise=lambda scores, axis=axis: scores.softmax(axis), hide=fill, hide_future=fill)
+                for axis in (-2, 1, 0)
+                for fill in (_fill, _by_infinity)
+            ),
         ),
         Mistake("real_not_scaled", "Your scores are not divided by the root of the width.", _adapter(factor=lambda query, scaling: 1.0)),
         Mistake(
