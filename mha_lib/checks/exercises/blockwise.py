@@ -101,7 +101,8 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     ),
     (
         "block_rescaled_too",
-        "The new block is rescaled as well. Its exponentials were taken below the new maximum; only what was added up before was not.",
+        "The new block is rescaled as well. Its exponentials were taken below the new maximum; only what was added up "
+        "before was not.",
         [
             {"sum": lambda sums, e, r: (sums + e.sum(-1)) * r},
             {"mix": lambda mix, e, v, r, sums: (mix + e @ v) * r},
@@ -111,13 +112,15 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     ),
     (
         "maximum_from_0",
-        "Your maximum begins at 0, or at another number. Where all scores lie far below it, every exponential is 0, and 0/0 is NaN.",
+        "Your maximum begins at 0, or at another number. Where all scores lie far below it, every exponential is 0, "
+        "and 0/0 is NaN.",
         [{"start": lambda f=f: f} for f in (0.0, -100.0, -1e3, -1e4)],
         read.FOUR_WAYS,
     ),
     (
         "maximum_of_the_block",
-        "Your maximum is that of the block alone. The running one never falls; where yours does, the rescaling overflows.",
+        "Your maximum is that of the block alone. The running one never falls; where yours does, the rescaling "
+        "overflows.",
         [{"highest": _block_alone}],
         read.RUNNING,
     ),
@@ -138,10 +141,14 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     ),
     (
         "divided_in_each_block",
-        "You divide in each block. The division comes once, at the end: until then the blocks would not count by what they sum to.",
+        "You divide in each block. The division comes once, at the end: until then the blocks would not count by what "
+        "they sum to.",
         [
             {"mix": lambda mix, e, v, r, sums: mix * r + (e / e.sum(-1, keepdim=True)) @ v},
-            {"mix": lambda mix, e, v, r, sums: mix * r + (e / e.sum(-1, keepdim=True)) @ v, "divide": lambda mix, sums: mix},
+            {
+                "mix": lambda mix, e, v, r, sums: mix * r + (e / e.sum(-1, keepdim=True)) @ v,
+                "divide": lambda mix, sums: mix,
+            },
             {"mix": _mean_of_the_rest, "divide": lambda mix, sums: mix},
             {"mix": _mean_of_the_rest, "divide": lambda mix, sums: mix, "highest": _block_alone},
             {"mix": lambda mix, e, v, r, sums: (mix * r + e @ v) / sums, "divide": lambda mix, sums: mix},
@@ -153,7 +160,10 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     (
         "divided_by_one_sum",
         "All rows are divided by one sum. Each row has its own.",
-        [{"divide": lambda mix, sums: mix / sums.sum()}, {"divide": lambda mix, sums: mix / sums.sum(-2, keepdim=True)}],
+        [
+            {"divide": lambda mix, sums: mix / sums.sum()},
+            {"divide": lambda mix, sums: mix / sums.sum(-2, keepdim=True)},
+        ],
         read.RUNNING,
     ),
     (
@@ -305,10 +315,15 @@ merge = Exercise(
             "You take the mean of the two outputs. Each counts by how much of the whole sum it has seen.",
             _weighing(lambda a, b: torch.full_like(a, 0.5)),
         ),
-        Mistake("merge_sum", "You add the two outputs up. Their shares must sum to 1.", _weighing(lambda a, b: torch.ones_like(a))),
+        Mistake(
+            "merge_sum",
+            "You add the two outputs up. Their shares must sum to 1.",
+            _weighing(lambda a, b: torch.ones_like(a)),
+        ),
         Mistake(
             "merge_exp_overflows",
-            "An exponential of a large number overflows. What goes into it must be taken below the larger of the two, or below the whole.",
+            "An exponential of a large number overflows. What goes into it must be taken below the larger of the two, "
+            "or below the whole.",
             lambda o1, l1, o2, l2: (
                 (o1 * l1.exp().unsqueeze(-1) + o2 * l2.exp().unsqueeze(-1)) / (l1.exp() + l2.exp()).unsqueeze(-1),
                 (l1.exp() + l2.exp()).log(),
@@ -416,7 +431,9 @@ def _mean_of_blocks_and_total(query, key, value, block):
 def _second_part_alone(trials):
     """The output is right everywhere, and the second part is a wrong number for each row."""
     told = [t for t in trials if not t.probe.gradient]
-    if any(t.seen.error is not None or t.seen.parts["log_sum_exp"].shape != t.want.parts["log_sum_exp"].shape for t in told):
+    if any(
+        t.seen.error is not None or t.seen.parts["log_sum_exp"].shape != t.want.parts["log_sum_exp"].shape for t in told
+    ):
         return False
     return all(close(t.seen.parts["output"], t.want.parts["output"], t.probe.tolerance) for t in told)
 
@@ -426,7 +443,8 @@ _QKV = (normal(2, 5, 8, seed=741), normal(2, 7, 8, seed=742), normal(2, 7, 3, se
 blockwise = Exercise(
     "blockwise",
     signature="query key value block",
-    expects="a pair (output, log_sum_exp): output (B, T_q, d_v), and (B, T_q), the logarithm of each row's sum of exponentials.",
+    expects="a pair (output, log_sum_exp): output (B, T_q, d_v), and (B, T_q), the logarithm of each row's sum of "
+    "exponentials.",
     reference=_blocks,
     parts=_pair,
     read=read.RUNNING,
@@ -489,7 +507,8 @@ blockwise = Exercise(
         ),
         Mistake(
             "blocks_total_maximum_taken_off",
-            "In the log-sum-exp the maximum is taken off once more, or multiplied. It was taken off before and must come back.",
+            "In the log-sum-exp the maximum is taken off once more, or multiplied. It was taken off before and must "
+            "come back.",
             _total(lambda high, sums: sums.log() - high),
             _total(lambda high, sums: sums.log() * high),
         ),
@@ -506,10 +525,15 @@ blockwise = Exercise(
         ),
         Mistake(
             "blocks_total_other",
-            "Your output is right, the second part is not. It is the logarithm of the whole sum, and the running sum was taken below a maximum.",
+            "Your output is right, the second part is not. It is the logarithm of the whole sum, and the running sum "
+            "was taken below a maximum.",
             Sign(_second_part_alone),
         ),
-        Mistake("blocks_weights_returned", "The second part is the table of weights, which should never be there.", lambda q, k, v, b: reference_attention(q, k, v)),
+        Mistake(
+            "blocks_weights_returned",
+            "The second part is the table of weights, which should never be there.",
+            lambda q, k, v, b: reference_attention(q, k, v),
+        ),
     ],
 )
 
@@ -548,7 +572,11 @@ blocks_to_visit = Exercise(
     read=read.DARK,
     probes=[Probe(f"{n} tokens, blocks of {b}", (n, b)) for n, b in ((12, 3), (10, 4), (7, 7), (5, 8), (6, 1), (9, 2))],
     mistakes=[
-        Mistake("visit_diagonal_missing", "The blocks on the diagonal are left out. Half of each can be seen.", lambda n, b: _visited(n, b).tril(-1)),
+        Mistake(
+            "visit_diagonal_missing",
+            "The blocks on the diagonal are left out. Half of each can be seen.",
+            lambda n, b: _visited(n, b).tril(-1),
+        ),
         Mistake(
             "visit_one_too_far",
             "You visit blocks that lie wholly in the future: your triangle reaches beyond the diagonal.",
@@ -556,12 +584,34 @@ blocks_to_visit = Exercise(
             lambda n, b: torch.ones_like(_visited(n, b)).tril(b),
             lambda n, b: torch.ones_like(_visited(n, b)).tril(b - 1),
         ),
-        Mistake("visit_upper", "You visit the future: the other triangle.", lambda n, b: torch.ones_like(_visited(n, b)).triu()),
-        Mistake("visit_all", "You visit every block. Those above the diagonal are dark.", lambda n, b: torch.ones_like(_visited(n, b))),
-        Mistake("visit_dark", "True and False are exchanged: yours marks the dark blocks.", lambda n, b: ~_visited(n, b)),
-        Mistake("visit_diagonal_only", "You visit the diagonal alone. The past can be seen whole.", lambda n, b: torch.eye(len(_visited(n, b)), dtype=torch.bool)),
-        Mistake("visit_last_block_dropped", "A last block that is shorter is left out.", lambda n, b: torch.ones(n // b, n // b, dtype=torch.bool).tril()),
-        Mistake("visit_one_block_more", "There is one block too many where the length comes out even.", lambda n, b: torch.ones(n // b + 1, n // b + 1, dtype=torch.bool).tril()),
+        Mistake(
+            "visit_upper",
+            "You visit the future: the other triangle.",
+            lambda n, b: torch.ones_like(_visited(n, b)).triu(),
+        ),
+        Mistake(
+            "visit_all",
+            "You visit every block. Those above the diagonal are dark.",
+            lambda n, b: torch.ones_like(_visited(n, b)),
+        ),
+        Mistake(
+            "visit_dark", "True and False are exchanged: yours marks the dark blocks.", lambda n, b: ~_visited(n, b)
+        ),
+        Mistake(
+            "visit_diagonal_only",
+            "You visit the diagonal alone. The past can be seen whole.",
+            lambda n, b: torch.eye(len(_visited(n, b)), dtype=torch.bool),
+        ),
+        Mistake(
+            "visit_last_block_dropped",
+            "A last block that is shorter is left out.",
+            lambda n, b: torch.ones(n // b, n // b, dtype=torch.bool).tril(),
+        ),
+        Mistake(
+            "visit_one_block_more",
+            "There is one block too many where the length comes out even.",
+            lambda n, b: torch.ones(n // b + 1, n // b + 1, dtype=torch.bool).tril(),
+        ),
         Mistake(
             "visit_cells",
             "That is a mask of the cells, a row for every token. Asked for is a row for every block.",
@@ -591,9 +641,27 @@ bug_blockwise = BugHunt(
     buggy=planted.attention_in_blocks,
     read=read.FOUR_WAYS,
     lucky=(
-        Lucky("shows_other_axes", "Each of the three has the axes (B, T, d). Yours have others.", lambda query, key, value: any(x.dim() != 3 for x in (query, key, value))),
-        Lucky("hidden_by_zeros", "All values are 0 here, and every mixture of them is 0.", lambda query, key, value: not bool(value.any())),
-        Lucky("hidden_by_one_block", "Your keys fit into one block of 4: nothing is ever rescaled.", lambda query, key, value: key.size(1) <= 4),
-        Lucky("hidden_by_early_maximum", "The largest score of every query comes in the first block: no later block raises the maximum.", lambda query, key, value: bool(((query @ key.mT)[..., :4].amax(-1) >= (query @ key.mT).amax(-1) - 1e-6).all())),
+        Lucky(
+            "shows_other_axes",
+            "Each of the three has the axes (B, T, d). Yours have others.",
+            lambda query, key, value: any(x.dim() != 3 for x in (query, key, value)),
+        ),
+        Lucky(
+            "hidden_by_zeros",
+            "All values are 0 here, and every mixture of them is 0.",
+            lambda query, key, value: not bool(value.any()),
+        ),
+        Lucky(
+            "hidden_by_one_block",
+            "Your keys fit into one block of 4: nothing is ever rescaled.",
+            lambda query, key, value: key.size(1) <= 4,
+        ),
+        Lucky(
+            "hidden_by_early_maximum",
+            "The largest score of every query comes in the first block: no later block raises the maximum.",
+            lambda query, key, value: bool(
+                ((query @ key.mT)[..., :4].amax(-1) >= (query @ key.mT).amax(-1) - 1e-6).all()
+            ),
+        ),
     ),
 )

@@ -67,7 +67,8 @@ def _both_exponents(exponent):
 sinusoidal = Exercise(
     "sinusoidal",
     signature="length d_model",
-    expects="a table (length, d_model) of 32-bit floats: feature 2i a sine, feature 2i + 1 the cosine of the same angle.",
+    expects="a table (length, d_model) of 32-bit floats: feature 2i a sine, feature 2i + 1 the cosine of the same "
+    "angle.",
     reference=sinusoidal_with,
     parts=one_tensor("table"),
     read=read.ADD_TABLE,
@@ -94,7 +95,8 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_two_speeds_in_a_pair",
-            "Sine and cosine of a pair turn at different speeds. They are the two halves of one hand: same angle for both.",
+            "Sine and cosine of a pair turn at different speeds. They are the two halves of one hand: same angle for "
+            "both.",
             sinusoidal_with(cosines=lambda d: (_evens(d) + 1) / d),
             sinusoidal_with(cosines=lambda d: 2 * (_evens(d) + 1) / d, sines=lambda d: 2 * _evens(d) / d),
             sinusoidal_with(cosines=lambda d: (_evens(d) + 2) / d),
@@ -111,7 +113,8 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_one_wave",
-            "Every feature is the same kind of wave. With sines alone a product of two rows is not a matter of distance.",
+            "Every feature is the same kind of wave. With sines alone a product of two rows is not a matter of "
+            "distance.",
             sinusoidal_with(waves=lambda sine, cosine: (sine.sin(), cosine.sin())),
             sinusoidal_with(waves=lambda sine, cosine: (sine.cos(), cosine.cos())),
         ),
@@ -129,7 +132,10 @@ sinusoidal = Exercise(
         Mistake(
             "sin_other_base",
             "The base of the power is not 10,000.",
-            *(sinusoidal_with(angle=lambda places, exponent, b=b: places / b**exponent) for b in (1000.0, 100_000.0, math.e)),
+            *(
+                sinusoidal_with(angle=lambda places, exponent, b=b: places / b**exponent)
+                for b in (1000.0, 100_000.0, math.e)
+            ),
         ),
         Mistake(
             "sin_other_logarithm",
@@ -145,8 +151,11 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_power_of_the_base_alone",
-            "Only the base is raised to a power, and what should be the exponent is multiplied: brackets are missing around 2i / d_model.",
-            sinusoidal_with(angle=lambda places, exponent: torch.where(exponent == 0, places, places / (BASE**2 * exponent / 2))),
+            "Only the base is raised to a power, and what should be the exponent is multiplied: brackets are missing "
+            "around 2i / d_model.",
+            sinusoidal_with(
+                angle=lambda places, exponent: torch.where(exponent == 0, places, places / (BASE**2 * exponent / 2))
+            ),
             sinusoidal_with(angle=lambda places, exponent: places / (BASE**2 * exponent / 2).clamp(min=1e-30)),
         ),
         Mistake(
@@ -174,7 +183,8 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_other_angles",
-            "Each pair is a sine and a cosine of one angle, but of another than place / 10,000^(2i / d_model). Look at the exponent first.",
+            "Each pair is a sine and a cosine of one angle, but of another than place / 10,000^(2i / d_model). Look "
+            "at the exponent first.",
             Sign(_pairs_of_a_hand),
         ),
         Mistake(
@@ -288,7 +298,8 @@ _X = normal(2, 3, 5, 8, seed=301)
 rotate = Exercise(
     "rotate",
     signature="x positions",
-    expects="x turned, of the same shape: features i and i + d_k/2 are a pair, pair i turns by position / 10,000^(2i / d_k).",
+    expects="x turned, of the same shape: features i and i + d_k/2 are a pair, pair i turns by position / 10,000^(2i "
+    "/ d_k).",
     reference=rotate_with,
     parts=one_tensor("result"),
     read=read.TURN,
@@ -305,13 +316,15 @@ rotate = Exercise(
     mistakes=[
         Mistake(
             "rot_neighbours",
-            "Your pairs are neighbours, features 2i and 2i + 1. That is the other layout; asked for are i and i + d_k/2.",
+            "Your pairs are neighbours, features 2i and 2i + 1. That is the other layout; asked for are i and i + "
+            "d_k/2.",
             rotate_with(cut=neighbours, join=interleaved),
             read=read.LAYOUTS,
         ),
         Mistake(
             "rot_layouts_mixed",
-            "Two layouts are mixed: the angles are laid out for one kind of pairs, and the features are paired in the other.",
+            "Two layouts are mixed: the angles are laid out for one kind of pairs, and the features are paired in the "
+            "other.",
             lambda x, p: _half_and_half(x, p, _each_twice, _swap_halves),
             lambda x, p: _half_and_half(x, p, _twice, _swap_neighbours),
             read=read.LAYOUTS,
@@ -366,7 +379,9 @@ rotate = Exercise(
             "You add sines and cosines to x. That is the table of 2017; rotary positions turn the features.",
             rotate_with(turn=lambda a, b, cos, sin: (a + sin, b + cos)),
             rotate_with(turn=lambda a, b, cos, sin: (a + cos, b + sin)),
-            lambda x, p: x + torch.stack(((angle := _angles(p, _exponent(x.size(-1)))).sin(), angle.cos()), -1).flatten(-2),
+            lambda x, p: (
+                x + torch.stack(((angle := _angles(p, _exponent(x.size(-1)))).sin(), angle.cos()), -1).flatten(-2)
+            ),
         ),
         Mistake(
             "rot_counts_heads",
@@ -415,7 +430,10 @@ rotate = Exercise(
         Mistake(
             "rot_other_base",
             "The base of the power is not 10,000.",
-            *(rotate_with(angle=lambda p, e, b=b: p.float().unsqueeze(-1) / b**e) for b in (1000.0, 500_000.0, 100_000.0)),
+            *(
+                rotate_with(angle=lambda p, e, b=b: p.float().unsqueeze(-1) / b**e)
+                for b in (1000.0, 500_000.0, 100_000.0)
+            ),
         ),
         Mistake(
             "rot_degrees",
@@ -430,7 +448,8 @@ rotate = Exercise(
         ),
         Mistake(
             "rot_halves_exchanged",
-            "Both halves are turned and stand in each other's places: the first half of the features comes first again.",
+            "Both halves are turned and stand in each other's places: the first half of the features comes first "
+            "again.",
             rotate_with(join=lambda a, b: side_by_side(b, a)),
         ),
         Mistake(

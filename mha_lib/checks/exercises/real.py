@@ -1,4 +1,4 @@
-"""The checks of chapter 14 about the whole model: its weights and its attention. The model is loaded when a check needs it."""
+"""The checks of chapter 14 about the whole model: its weights and its attention. It is loaded when a check needs it."""
 
 import copy
 import functools
@@ -30,7 +30,11 @@ class RealExercise(Exercise):
 
     def judge(self, answer: object) -> Result:
         missing = _missing()
-        return Result(self.name, NOT_ATTEMPTED, f"This check needs the real model. {missing}") if missing else super().judge(answer)
+        return (
+            Result(self.name, NOT_ATTEMPTED, f"This check needs the real model. {missing}")
+            if missing
+            else super().judge(answer)
+        )
 
 
 def _missing() -> str:
@@ -57,7 +61,13 @@ def small_bert():
     from transformers import BertConfig, BertModel
 
     def make():
-        sizes = {"vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
+        sizes = {
+            "vocab_size": 40,
+            "hidden_size": 24,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "intermediate_size": 32,
+        }
         model = BertModel(BertConfig(**sizes, max_position_embeddings=16, attn_implementation="eager"))
         with torch.no_grad():
             for parameter in model.encoder.parameters():
@@ -102,7 +112,12 @@ _OF_THE_SMALL = copy_of(lambda: small_bert().encoder.layer[1].attention, "the at
 _STATES = (normal(2, 5, 384, seed=181, scale=0.5),) * 3
 _NARROW = (normal(3, 7, 24, seed=182),) * 3
 
-_NAMES = {"q": ("w_q", "self.query"), "k": ("w_k", "self.key"), "v": ("w_v", "self.value"), "o": ("w_o", "output.dense")}
+_NAMES = {
+    "q": ("w_q", "self.query"),
+    "k": ("w_k", "self.key"),
+    "v": ("w_v", "self.value"),
+    "o": ("w_o", "output.dense"),
+}
 
 
 def _filled(call: Callable, probe: Probe, guard: Guard) -> tuple[nn.Module, nn.Module, list] | None:
@@ -123,7 +138,9 @@ def _held(layer: nn.Module, theirs: nn.Module, before: list) -> dict[str, str]:
             known |= {"what it held before": old[i], "0 everywhere": torch.zeros_like(x)}
             known |= {f"the {kind} of {name}, turned over": given[r][i].mT for r, (_, name) in _NAMES.items() if i == 0}
             if not torch.equal(x, given[role][i]):
-                found[f"{mine}.{kind}"] = next((w for w, y in known.items() if x.shape == y.shape and torch.equal(x, y)), "other numbers")
+                found[f"{mine}.{kind}"] = next(
+                    (w for w, y in known.items() if x.shape == y.shape and torch.equal(x, y)), "other numbers"
+                )
     return found
 
 
@@ -150,7 +167,8 @@ class LoadExercise(RealExercise):
 load_real_weights = LoadExercise(
     "load_real_weights",
     signature="layer bert_attention query key value",
-    expects="nothing to return: afterwards layer(x, x, x) must give what bert_attention computes before its residual and norm.",
+    expects="nothing to return: afterwards layer(x, x, x) must give what bert_attention computes before its residual "
+    "and norm.",
     reference=copies(),
     parts=one_tensor("output of layer"),
     apply=load_and_run,
@@ -176,7 +194,8 @@ load_real_weights = LoadExercise(
         ),
         Mistake(
             "real_output_forgotten",
-            "The last linear of your layer keeps its random weights. The model's own stands in `output`, apart from the other three.",
+            "The last linear of your layer keeps its random weights. The model's own stands in `output`, apart from "
+            "the other three.",
             copies(weights="qkv", biases="qkv"),
             copies(weights="qkv"),
         ),
@@ -292,7 +311,11 @@ def _merged(value: object) -> dict[str, Tensor]:
 
 def _other_axes(trials):
     """The output has four axes, and never those asked for."""
-    told = [t.seen.parts["output"] for t in trials if t.is_wrong and t.seen.error is None and t.want.parts["output"].dim() == 3]
+    told = [
+        t.seen.parts["output"]
+        for t in trials
+        if t.is_wrong and t.seen.error is None and t.want.parts["output"].dim() == 3
+    ]
     return bool(told) and all(x.dim() == 4 for x in told)
 
 
@@ -325,7 +348,8 @@ _ENCODER, _CAUSAL = _module(False), _module(True)
 my_attention = RealExercise(
     "my_attention",
     signature="module query key value attention_mask",
-    expects="a pair (output, weights): output (B, T_q, h, d_k), the heads behind the tokens, and weights (B, h, T_q, T_k).",
+    expects="a pair (output, weights): output (B, T_q, h, d_k), the heads behind the tokens, and weights (B, h, T_q, "
+    "T_k).",
     reference=_adapter(),
     parts=_merged,
     apply=_call_inside,
@@ -336,9 +360,15 @@ my_attention = RealExercise(
         Probe("a causal model without a mask", (_CAUSAL, *_inputs(2, 6, 6, 5, 5, 8, 197), None)),
         Probe("a causal model with a mask", (_CAUSAL, *_inputs(3, 6, 6, 5, 5, 8, 200), _may(3, 5, 5, causal=True))),
         Probe("one new token over seven keys", (_CAUSAL, *_inputs(2, 6, 6, 1, 7, 8, 203), None)),
-        Probe("fewer key heads than query heads", (_CAUSAL, *_inputs(3, 6, 2, 5, 5, 8, 206), _may(3, 5, 5, causal=True))),
+        Probe(
+            "fewer key heads than query heads", (_CAUSAL, *_inputs(3, 6, 2, 5, 5, 8, 206), _may(3, 5, 5, causal=True))
+        ),
         Probe("as many sentences as heads", (_ENCODER, *_inputs(4, 4, 4, 5, 5, 8, 209), _may(4, 5, 5))),
-        Probe("inside the model", (Fresh(lambda: loaded()[0], "the real model, which reads two sentences"),), tolerance=1e-4),
+        Probe(
+            "inside the model",
+            (Fresh(lambda: loaded()[0], "the real model, which reads two sentences"),),
+            tolerance=1e-4,
+        ),
     ],
     mistakes=[
         Mistake(
@@ -353,7 +383,11 @@ my_attention = RealExercise(
             *_both_masks(lambda scores, mask: _fill(scores, ~mask)),
             *_both_masks(lambda scores, mask: _fill(scores, ~mask, -torch.inf)),
         ),
-        Mistake("real_mask_ignored", "The mask that you are given changes nothing.", *_both_masks(lambda scores, mask: scores)),
+        Mistake(
+            "real_mask_ignored",
+            "The mask that you are given changes nothing.",
+            *_both_masks(lambda scores, mask: scores),
+        ),
         Mistake(
             "real_not_causal",
             "In a causal model no mask means causal. Your tokens see those after them.",
@@ -361,12 +395,18 @@ my_attention = RealExercise(
         ),
         Mistake(
             "real_other_triangle",
-            "The mask that you make is the other triangle: tokens see what comes after them, and not what comes before.",
-            *(_adapter(hide_future=f, normalise=n) for f in (_turned, _from_the_next) for n in (lambda scores: scores.softmax(-1), cleared)),
+            "The mask that you make is the other triangle: tokens see what comes after them, and not what comes "
+            "before.",
+            *(
+                _adapter(hide_future=f, normalise=n)
+                for f in (_turned, _from_the_next)
+                for n in (lambda scores: scores.softmax(-1), cleared)
+            ),
         ),
         Mistake(
             "real_mask_replaced",
-            "In a causal model your triangle takes the place of the mask that you are given, and the padding is seen. It is for where no mask comes.",
+            "In a causal model your triangle takes the place of the mask that you are given, and the padding is seen. "
+            "It is for where no mask comes.",
             _adapter(replaces=True),
         ),
         Mistake(
@@ -377,19 +417,22 @@ my_attention = RealExercise(
         ),
         Mistake(
             "real_one_query_sees_one_key",
-            "A single new token sees the first key alone. The triangle stands at the top left; the newest token may see every key.",
+            "A single new token sees the first key alone. The triangle stands at the top left; the newest token may "
+            "see every key.",
             _adapter(causal=lambda module, query, key: bool(module.is_causal)),
         ),
         Mistake(
             "real_heads_in_front",
-            "Your output has the heads in front of the tokens. The model merges the last two axes as they come, so each token "
+            "Your output has the heads in front of the tokens. The model merges the last two axes as they come, so "
+            "each token "
             "would get features of other tokens, and nothing would complain.",
             _adapter(place=lambda output: output),
             _adapter(place=lambda output: output.reshape(output.size(0), output.size(2), -1)),
         ),
         Mistake(
             "real_heads_last",
-            "The features of a head stand in front of the heads, or were cut anew. The last axis of your output is d_k, the one before it h.",
+            "The features of a head stand in front of the heads, or were cut anew. The last axis of your output is "
+            "d_k, the one before it h.",
             _adapter(place=_heads_last),
             _adapter(place=_cut_otherwise),
             _adapter(place=lambda output: _heads_last(output).flatten(2)),
@@ -411,7 +454,8 @@ my_attention = RealExercise(
         ),
         Mistake(
             "real_repeat_orders_differ",
-            "Keys and values are repeated in different orders: a query head reads the key of one head and the value of another.",
+            "Keys and values are repeated in different orders: a query head reads the key of one head and the value "
+            "of another.",
             _adapter(repeat_values=_in_turn),
             _adapter(repeat=_in_turn, repeat_values=lambda x, n: x.repeat_interleave(n, 1)),
         ),
@@ -427,7 +471,8 @@ my_attention = RealExercise(
         ),
         Mistake(
             "real_divided_by_scaling",
-            "You divide by scaling, or by its root. It is the factor itself, one over the root of the width: scores are multiplied by it.",
+            "You divide by scaling, or by its root. It is the factor itself, one over the root of the width: scores "
+            "are multiplied by it.",
             _adapter(factor=lambda query, scaling: 1 / scaling),
             _adapter(factor=lambda query, scaling: scaling**-0.5),
             _adapter(factor=lambda query, scaling: scaling**0.5),
@@ -441,7 +486,11 @@ my_attention = RealExercise(
                 for fill in (_fill, _by_infinity)
             ),
         ),
-        Mistake("real_not_scaled", "Your scores are not divided by the root of the width.", _adapter(factor=lambda query, scaling: 1.0)),
+        Mistake(
+            "real_not_scaled",
+            "Your scores are not divided by the root of the width.",
+            _adapter(factor=lambda query, scaling: 1.0),
+        ),
         Mistake(
             "real_weights_averaged",
             "Your weights are the mean over the heads. Asked for is one table for each head.",
