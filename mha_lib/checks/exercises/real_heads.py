@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from mha_lib.checks import read
-from mha_lib.checks.case import Fresh, Mistake, Probe, Sign
+from mha_lib.checks.case import Fresh, Mistake, Probe
 from mha_lib.checks.compare import Unfit, a, one_tensor, refuse_none
 from mha_lib.checks.exercises.real import ORANGE, TIRED, RealExercise, copy_of, loaded, small_bert, tokens_of
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.pruning import PRUNE, cut_columns, prunes
 
 # -- which head is it?
 
@@ -301,72 +302,6 @@ def _prune_and_run(function, model, heads):
         return model.eval()(**tokens_of(ORANGE)).last_hidden_state
 
 
-def _prunes(*cuts, heads=lambda heads: heads, part=lambda layer: layer.attention):
-    """Return a way to switch heads off: each cut gets a part of a layer, the block of a head, and the head."""
-
-    def prune(model, wanted):
-        width = model.config.hidden_size // model.config.num_attention_heads
-        with torch.no_grad():
-            for layer, head in heads(list(wanted)):
-                for cut in cuts:
-                    cut(part(model.encoder.layer[layer]), slice(head * width, (head + 1) * width), head)
-
-    return prune
-
-
-def _columns(bert, block, head):
-    bert.output.dense.weight[:, block] = 0
-
-
-def _rows(linear_of, bias=False):
-    def cut(bert, block, head):
-        linear_of(bert).weight[block] = 0
-        if bias:
-            linear_of(bert).bias[block] = 0
-
-    return cut
-
-
-def _of_output(bert):
-    return bert.output.dense
-
-
-def _of_value(bert):
-    return bert.self.value
-
-
-def _of_query(bert):
-    return bert.self.query
-
-
-def _of_key(bert):
-    return bert.self.key
-
-
-def _fixed_width(bert, block, head):
-    bert.output.dense.weight[:, 32 * head : 32 * head + 32] = 0
-
-
-def _whole(bert, block, head):
-    bert.output.dense.weight.zero_()
-
-
-def _one_column(bert, block, head):
-    bert.output.dense.weight[:, head] = 0
-
-
-def _biases(bert, block, head):
-    bert.output.dense.bias.zero_()
-
-
-def _bias_block(bert, block, head):
-    bert.output.dense.bias[block] = 0
-
-
-def _grad_mode(trials):
-    return all("leaf Variable that requires grad" in str(t.seen.error) for t in trials if t.is_wrong)
-
-
 def _changed_cells(before: Tensor, after: Tensor) -> str:
     """Say which rows and columns of a weight, or which places of a bias, hold other numbers than before."""
     cells = after != before
@@ -420,7 +355,7 @@ prune = PruneExercise(
     signature="model heads",
     expects="nothing to return: afterwards the model gives what it gives without the terms of these heads, and "
     "everything else is as before.",
-    reference=_prunes(_columns),
+    reference=prunes(cut_columns),
     parts=one_tensor("output of the model"),
     apply=_prune_and_run,
     read=read.REAL_OFF,
@@ -435,73 +370,5 @@ prune = PruneExercise(
             tolerance=1e-4,
         ),
     ],
-    mistakes=[
-        Mistake(
-            "prune_rows",
-            "You cut rows of the last linear: features of the output. A head comes in through columns.",
-            _prunes(_rows(_of_output)),
-            _prunes(_rows(_of_output, bias=True)),
-        ),
-        Mistake(
-            "prune_value_bias_left",
-            "The value's weights of the head are 0, its bias still flows.",
-            _prunes(_rows(_of_value)),
-        ),
-        Mistake(
-            "prune_looks_everywhere",
-            "You changed the head's queries or keys. It looks elsewhere now, and still moves values.",
-            *(_prunes(_rows(of, bias)) for of in (_of_query, _of_key) for bias in (False, True)),
-            _prunes(_rows(_of_query, True), _rows(_of_key, True)),
-        ),
-        Mistake(
-            "prune_width_fixed",
-            "You cut blocks of 32 features. That is the width of MiniLM's heads; the model here has narrower ones.",
-            _prunes(_fixed_width),
-        ),
-        Mistake(
-            "prune_one_column",
-            "You cut one column for each head. A head has as many columns as it has features.",
-            _prunes(_one_column),
-        ),
-        Mistake(
-            "prune_feed_forward",
-            "You cut the linear of the feed-forward part, which is called the same. That of the attention stands "
-            "inside `attention`.",
-            _prunes(_columns, part=lambda layer: layer),
-        ),
-        Mistake(
-            "prune_whole_layer", "You switch off the whole layer's attention, not one head of it.", _prunes(_whole)
-        ),
-        Mistake(
-            "prune_bias_too",
-            "The bias of the last linear is changed as well. It belongs to no head.",
-            _prunes(_columns, _biases),
-            _prunes(_columns, _bias_block),
-        ),
-        Mistake(
-            "prune_head_before_layer",
-            "You read a pair as (head, layer). It is (layer, head).",
-            _prunes(_columns, heads=lambda heads: [(h, l) for l, h in heads]),
-        ),
-        Mistake(
-            "prune_one_of_them",
-            "Only one of the heads of the list is switched off.",
-            _prunes(_columns, heads=lambda heads: heads[:1]),
-            _prunes(_columns, heads=lambda heads: [heads[0]]),
-            _prunes(_columns, heads=lambda heads: heads[-1:]),
-        ),
-        Mistake(
-            "prune_shifted_by_one",
-            "You count heads or layers from 1: the one beside is switched off.",
-            _prunes(_columns, heads=lambda heads: [(l, h - 1) for l, h in heads]),
-            _prunes(_columns, heads=lambda heads: [(l - 1, h) for l, h in heads]),
-            _prunes(_columns, heads=lambda heads: [(l - 1, h - 1) for l, h in heads]),
-        ),
-        Mistake("prune_nothing", "The model is as it was: your changes went into a copy, or nowhere.", _prunes()),
-        Mistake(
-            "prune_grad_mode",
-            "A parameter is written to while autograd watches. Switching a head off is no part of a computation.",
-            Sign(_grad_mode),
-        ),
-    ],
+    mistakes=PRUNE,
 )

@@ -8,9 +8,9 @@ from mha_lib.checks import planted, read
 from mha_lib.checks.case import Mistake, Probe, Sign
 from mha_lib.checks.compare import one_tensor
 from mha_lib.checks.exercise import Exercise
-from mha_lib.checks.exercises.positions import interleaved, neighbours, rotate_with, turned
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal, numbered
+from mha_lib.checks.mistakes.rotary import interleaved, neighbours, rotate_with, turned
 from mha_lib.checks.recipe import Recipe
 from mha_lib.heads import split_heads
 
