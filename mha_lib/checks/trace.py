@@ -8,13 +8,13 @@ from types import CodeType, FrameType
 
 from torch import Tensor
 
-from mha_lib.checks.compare import are, close
+from mha_lib.checks.compare import close
 from mha_lib.checks.guard import is_library
 from mha_lib.checks.words import apart, listed
 
 SECONDS = 0.2
 MOST = 300  # values that are kept of one run
-LOW = -1e4  # whatever a hidden score is filled with lies below
+HIDDEN, LOW = -1e8, -1e4  # a hidden score of the way lies below the first, whatever it is filled with below the second
 TOLERANCE = 1e-4
 RETURN = ""
 
@@ -84,24 +84,34 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     Returns facts (line to words), or None where nothing can be said: no line made a step of the way, or
     every value is one.
     """
-    steps = _with_parts(way)
+    steps, values = _with_parts(way), _without_buffers(values)
     names = [_recognise(v.tensor, steps, inputs) for v in values]
     given_back = next((i for i in range(len(values), 0, -1) if values[i - 1].name), 0)
-    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name[1]]
-    reached = {names[i][0] for i in right}
+    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name.step]
+    reached = {names[i].step for i in right}
     start = right[-1] + 1 if right else 0
     least = min(step.numel() for step in way.values())
-    off = next((i for i in range(start, len(values)) if names[i] is None and _could_be_a_step(values[i].tensor, least)), None)
+    unknown = [i for i, name in enumerate(names) if name is None and _could_be_a_step(values[i].tensor, least)]
+    off = next((i for i in unknown if i >= start), None)
     if off is None or (not right and values[off].name == RETURN):
         return None
+    changed = [i for i in unknown if i < start and values[i].name in inputs]
     facts: dict[str, str] = {}
-    for i in right[-4:]:
-        facts[_label(values[i])] = f"{names[i][0]}, right"
+    for i in sorted(right[-4:] + changed[:2]):
+        facts[_label(values[i])] = f"{names[i].label}, right" if names[i] else "an input, changed: no step of the way"
     following = next((name for name in way if name not in reached and _after(name, reached, way)), None)
     facts[_label(values[off])] = (
         f"the first value that is no step of the way; {_how(values[off].tensor, following, way)}"
     )
     return facts
+
+
+def _without_buffers(values: list[Value]) -> list[Value]:
+    """Leave out a tensor that begins with one number everywhere, to be filled: only its last state counts."""
+    first = {v.name: v.tensor for v in reversed(values)}
+    last = {v.name: v for v in values}
+    buffers = {name for name, t in first.items() if name and (not t.numel() or bool((t == t.flatten()[0]).all()))}
+    return [v for v in values if v.name not in buffers or v is last[v.name]]
 
 
 def _could_be_a_step(tensor: Tensor, least: int) -> bool:
@@ -128,24 +138,32 @@ def _with_parts(way: dict[str, Tensor]) -> dict[str, Tensor]:
     return steps
 
 
-def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[str, bool] | None:
-    """Return what a value is and whether it is a step of the way, or None if it is nothing known."""
+@dataclass
+class Recognised:
+    """What a value is, in words, and the step of the way that it is, if it is one."""
+
+    label: str = ""
+    step: str = ""
+
+
+def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> Recognised | None:
+    """Return what a value is, or None if it is nothing known."""
     if not tensor.is_floating_point():
-        return "", False
+        return Recognised()
     for name, step in steps.items():
         if _alike(tensor, step):
-            return name, True
+            return Recognised(name, name.split(" of head ")[0])
     for name, given in inputs.items():
-        if given.numel() == tensor.numel() and _same_numbers(tensor, given):
-            return f"the numbers of {name}", False
+        if given.numel() == tensor.numel() and _same_numbers(tensor, given) or _is_part(tensor, given):
+            return Recognised()
     for name, step in steps.items():
         if step.numel() == tensor.numel() and _is_turned(tensor, step):
-            return f"{name}, its axes moved", True
+            return Recognised(f"{name}, its axes moved", name.split(" of head ")[0])
     scores = [s for n, s in steps.items() if "scores" in n or "products" in n]
     for score in scores:
         for helper in _helpers(score):
             if _alike(tensor, helper):
-                return "", False
+                return Recognised()
     return None
 
 
@@ -153,11 +171,25 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape:
         return False
     a, b = a.double(), b.double()
-    return close(a.masked_fill(a < LOW, LOW), b.masked_fill(b < LOW, LOW), TOLERANCE)
+    hidden = b < HIDDEN
+    return bool((a[hidden] < LOW).all()) and close(a.masked_fill(hidden, 0.0), b.masked_fill(hidden, 0.0), TOLERANCE)
 
 
 def _same_numbers(a: Tensor, b: Tensor) -> bool:
     return close(a.double().flatten().sort().values, b.double().flatten().sort().values, TOLERANCE)
+
+
+def _is_part(tensor: Tensor, given: Tensor) -> bool:
+    """Say whether a value is one entry of an input along an axis, or some neighbouring ones."""
+    if tensor.dim() == given.dim() - 1:
+        return any(
+            tensor.shape == entry.shape and _alike(tensor, entry) for axis in range(given.dim()) for entry in given.unbind(axis)
+        )
+    if tensor.dim() != given.dim() or tensor.numel() >= given.numel():
+        return False
+    axis = next((i for i, (t, g) in enumerate(zip(tensor.shape, given.shape)) if t != g), 0)
+    places = range(given.size(axis) - tensor.size(axis) + 1)
+    return any((part := given.narrow(axis, i, tensor.size(axis))).shape == tensor.shape and _alike(tensor, part) for i in places)
 
 
 def _is_turned(a: Tensor, b: Tensor) -> bool:
@@ -198,5 +230,5 @@ def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
         if sums:
             return listed([counts.get(axis, f"it sums to 1 along axis {axis}") for axis in sums])
     if want is not None and want.shape != got.shape:
-        return f"its shape is {shape}, where {following} {are(following)} {tuple(want.shape)}"
-    return f"the next step of the way would be {following}" if following else "there the result stood already"
+        return f"its shape is {shape}; next on the way would be {following}, {tuple(want.shape)}"
+    return f"next on the way would be {following}" if following else "there the result stood already"
