@@ -98,7 +98,7 @@ WRONG = (
             ("grouped_uneven_accepted", [f"{CHECK} -> pass", f"{SHARE} -> return x.repeat_interleave(-(-self.h // self.kv), dim=1)[:, : self.h]"]),
             ("scale_missing", [f"{SCORES} -> scores = q @ k.mT"]),
             ("mask_inverted", [f"{FILL} -> scores = scores.masked_fill(mask.unsqueeze(1) != 0, -1e9)"]),
-            ("first_wrong_step", [f"{MIXED} -> weights = scores.softmax(-2); mixed = weights @ v"]),
+            ("att_softmax_over_queries", [f"{MIXED} -> weights = scores.softmax(-2); mixed = weights @ v"]),
         ]
     ]
 )
