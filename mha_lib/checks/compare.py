@@ -125,7 +125,7 @@ def a(thing: object) -> str:
     if isinstance(thing, Tensor):
         return f"a tensor of shape {tuple(thing.shape)}"
     name = type(thing).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
 
 
 def same(a: Seen, b: Seen, tolerance: float = TOLERANCE) -> bool:

@@ -339,10 +339,11 @@ class Exercise:
         part = difference.part
         if difference.got is None:
             return "no_gradient", f"The numbers are right, but no {part} arrives: the way back is cut.", {}
-        related = relation(trials)
+        related = relation(trials, self.signature)
         off = self._off_the_way(trial, binding, guard) or {}
         if related is not None:
-            return *related, off
+            id, says = related
+            return id, f"{says} {_first_wrong_words(off)}" if off and id == "wrong_in_places" else says, off
         id, says = self._ladder(difference, trial)
         if not off:
             return id, says, off

@@ -5,6 +5,7 @@ import tokenize
 from dataclasses import dataclass, field
 from io import StringIO
 
+import torch
 from torch import Tensor, nn
 
 from mha_lib.checks.guard import is_library, line_of, own_frames
@@ -34,8 +35,9 @@ class Explained:
 
 
 KNOWN = (
-    Known(TypeError, r"torch\.return_types\.(max|min)", "max_returns_pair",
-          "Along an axis, max and min return a pair, the numbers and their places. amax and amin return the numbers alone."),
+    Known((TypeError, AttributeError), r"torch\.return_types\.", "max_returns_pair",
+          "Along an axis, max, min and median return a pair, the numbers and their places: take one of the two. "
+          "amax and amin return the numbers alone."),
     Known(RuntimeError, r"Boolean value of Tensor|bool value of Tensor", "truth_of_tensor",
           "A whole tensor is asked whether it is true, by if, and, or, not, or by a chain like 0 <= d < n; it has no single "
           "truth value. Two conditions are joined with &, each in brackets.",
@@ -53,19 +55,26 @@ KNOWN = (
     Known(RuntimeError, r"Can't call numpy\(\) on Tensor that requires grad", "numpy_on_gradients",
           "NumPy gets a tensor whose gradients are followed, and would cut them off. Stay with tensors."),
     Known(RuntimeError, r"leaf Variable that requires grad", "parameter_changed_in_place",
-          "A parameter is written to while autograd watches. Copying is no part of a computation."),
+          "A parameter is written to while autograd watches. Changing it by hand is no part of a computation."),
     Known(RuntimeError, r"view size is not compatible", "view_refused",
           "view does not move numbers in memory, and after an exchange of axes they lie in another order."),
     Known(RuntimeError, r"shape '.*' is invalid for input of size", "sizes_do_not_multiply",
           "The sizes asked for do not multiply to the number of cells there are."),
     Known(RuntimeError, r"mat1 and mat2 shapes cannot be multiplied", "linear_does_not_fit",
-          "A linear map meets a last axis of another size than it takes: its two sizes may be exchanged, or the tensor is not the one meant for it."),
+          "In a product of matrices, by @ or in a linear, the last axis of the first is not as long as the axis of the second "
+          "that it meets: two sizes may be exchanged, or a tensor is not the one meant for it."),
     Known(RuntimeError, r"Expected size for first two dimensions of batch2|must match the size of tensor b|size of tensor a", "sizes_do_not_meet",
           "Two tensors meet whose sizes differ on an axis that they must share."),
     Known(RuntimeError, r"expected (scalar type|m1 and m2 to have the same dtype)|must have the same dtype", "dtypes_differ",
           "Two tensors of different dtypes meet."),
     Known(RuntimeError, r"Sizes of tensors must match except in dimension", "joined_on_wrong_axis",
           "Tensors are joined along one axis and differ on another. Is it the axis on which they lie side by side?"),
+    Known(RuntimeError, r"Tensors must have same number of dimensions", "joined_axes_differ",
+          "Tensors are joined that do not have the same number of axes. An index, or the largest along an axis, takes an axis away."),
+    Known(RuntimeError, r"expand\(.*\): the number of sizes provided", "written_axes",
+          "A tensor is written into a place with fewer axes. On the left, a number as index takes an axis away, and a slice keeps it."),
+    Known(RuntimeError, r"The expanded size of the tensor|shape mismatch: value tensor", "stretched_sizes",
+          "A tensor is stretched, or written into a place, of another size. Only an axis of size 1 can be stretched."),
     Known(RuntimeError, r"split_with_sizes expects|split expects at least", "split_takes_a_size",
           "split takes the size of a piece, not how many pieces there are."),
     Known(RuntimeError, r"(Error\(s\) in loading state_dict)", "state_dict_names",
@@ -75,8 +84,6 @@ KNOWN = (
     Known(IndexError, r"Dimension out of range", "axis_does_not_exist",
           "An axis is named that the tensor does not have."),
     Known(IndexError, r"too many indices for tensor", "too_many_indices", "The tensor has fewer axes than are asked of it."),
-    Known(IndexError, r"index -?\d+ is out of bounds for dimension", "index_out_of_bounds",
-          "An index lies beyond the end of its axis: counted from 0, the last one is the size minus 1."),
     Known(IndexError, r"The shape of the mask .* does not match the shape of the indexed tensor", "mask_as_index",
           "Square brackets want a mask as large as the tensor: they do not stretch axes of size 1, as masked_fill and where do."),
     Known(RuntimeError, r"\.size\(\)|invalid combination of arguments", "arguments_of_torch",
@@ -112,13 +119,26 @@ KNOWN = (
           "Something is None here, and an attribute is asked of it."),
     Known(AttributeError, r"'bool' object has no attribute", "one_truth_for_a_tensor",
           "One plain True or False stands where a tensor is wanted. Cells are compared by == and !=; is and not give one answer for all of them."),
-    Known(AttributeError, r"'(int|float|list|str)' object has no attribute", "no_tensor_here",
-          "A plain number, list or text stands where a tensor or a module is wanted.",
+    Known(AttributeError, r"'(int|float|list|str)' object has no attribute '(shape|size|dim|dtype|mT|T|transpose|view|reshape|"
+          r"unsqueeze|float|flatten|softmax|masked_fill|tril)'", "no_tensor_here",
+          "A plain number, list or text stands where a tensor is wanted.",
           inside="A function that your line calls wants a tensor there, and gets a plain number, list or text: do the arguments stand in their places?"),
     Known(AttributeError, r"'Dropout' object has no attribute", "dropout_for_a_tensor",
           "A dropout stands where a tensor is wanted: is the mask left out in front of it? Name the argument."),
     Known((AttributeError, TypeError), r"'tuple' object has no attribute|^expected Tensor as element \d+ .*but got tuple", "pair_for_a_tensor",
           "A pair stands where a tensor is wanted: a function that returns two things needs two names, or an index."),
+    Known(TypeError, r"^expected Tensor as element \d+ .*but got", "joined_no_tensor",
+          "Among the things that are joined is one that is no tensor. The sum of an empty list, for example, is the number 0."),
+    Known((ValueError, TypeError, RuntimeError), r"only one element tensors can be converted|elements cannot be converted to Scalar|"
+          r"only .* can be converted to Python scalars", "one_number_wanted",
+          "A whole tensor is given where one number is wanted: by math, by int() or float(), or as one entry of a tensor that is made. "
+          "torch has functions of the same names for tensors."),
+    Known(RuntimeError, r"Expected tensor for argument #1 'indices'", "indices_are_floats",
+          "An embedding gets floats. The numbers of tokens are whole: are these scores, where their places belong?"),
+    Known(IndexError, r"index out of range in self", "token_unknown",
+          "An embedding gets the number of a token that it does not have. Where does that number come from?"),
+    Known(IndexError, r"is out of bounds for|list index out of range|tuple index out of range", "index_behind_the_end",
+          "An index lies behind the end: places run from 0 to one less than there are."),
     Known(RuntimeError, r"masked_fill_? only supports boolean masks", "fill_wants_booleans",
           "masked_fill wants True and False, and gets integers. On integers ~ flips every bit; mask == 0 finds the blocked cells of both kinds."),
     Known(TypeError, r"(masked_fill|where|full|full_like|fill_)\(\).*got \(.*\bstr\b", "fill_is_text",
@@ -170,7 +190,7 @@ def explain(error: BaseException) -> Explained:
     text, inside = text_of(error), bool(frames) and frames[-1][0] is not _last_frame(error)
     for known in KNOWN:
         if isinstance(error, known.kind) and re.search(known.text, text):
-            return Explained(known.id, inside and known.inside or known.says, facts)
+            return Explained(*_in_context(known, error, frames, line), facts)
     if isinstance(error, AssertionError) and frames and not inside:
         return Explained("own_assertion", "An assert of your own code does not hold on this input.", facts)
     if re.match(r"raise\b", line) and not inside:
@@ -178,6 +198,18 @@ def explain(error: BaseException) -> Explained:
     if inside and isinstance(error, (ValueError, RuntimeError, TypeError, IndexError, AssertionError)):
         return Explained("refused_by_library", "A function that your line calls refuses what it gets. Its own words say what does not fit.", facts)
     return Explained("raised", f"Your code raised {type(error).__name__}.", facts)
+
+
+def _in_context(known: Known, error: BaseException, frames: list, line: str) -> tuple[str, str]:
+    """Return the id and sentence of an exception; others where the same words of Python mean something else."""
+    by_library = bool(frames) and frames[-1][0] is not _last_frame(error)
+    if known.id == "unpacking" and by_library:
+        return "unpacked_elsewhere", "What your code gave back was taken apart where it is used, and it has not as many parts as asked for."
+    function = re.match(r"(\w+)\(\) takes", text_of(error))
+    if known.id == "too_many_arguments" and not by_library and function and hasattr(torch, function[1]):
+        if any(isinstance(_look_up(frames[-1][0], name), float) for name in _names(line)):
+            return next((k.id, k.says) for k in KNOWN if k.id == "whole_number_wanted")
+    return known.id, by_library and known.inside or known.says
 
 
 def its_words(error: BaseException) -> str:
@@ -255,9 +287,9 @@ def _look_up(frame, dotted: str):
     for name in rest:
         if not isinstance(thing, nn.Module):
             return _MISSING
-        held = vars(thing)  # before nn.Module's constructor has run there are no _modules
-        parts = held.get("_modules", {}) | held.get("_parameters", {})
-        thing = parts.get(name, held.get(name, _MISSING))
+        held = vars(thing)  # without its constructor having run, a module has no parts to ask for
+        places = (held.get("_modules", {}), held.get("_parameters", {}), held)
+        thing = next((place[name] for place in places if name in place), _MISSING)
     return thing
 
 

@@ -85,11 +85,11 @@ class BugHunt(Exercise):
 
     def _not_an_input(self, given: object) -> tuple[str, str] | None:
         """Return (id, sentence) for what is no input of the function."""
-        wanted = ", ".join(self.signature)
+        wanted = ", ".join(self.signature) + ("," if len(self.signature) == 1 else "")
         if not isinstance(given, (tuple, list)):
-            return "not_an_input", f"You returned {a(given)}; asked for are the arguments ({wanted})."
+            return "not_an_input", f"You returned {a(given)}; asked for {'is' if len(self.signature) == 1 else 'are'} ({wanted})."
         if len(given) != len(self.signature):
-            return "not_an_input", f"You returned {len(given)} values; asked for are {len(self.signature)}: ({wanted})."
+            return "not_an_input", f"You returned {len(given)} values; asked for {'is' if len(self.signature) == 1 else 'are'} {len(self.signature)}: ({wanted})."
         for name, value in zip(self.signature, given):
             kind = self.kinds.get(name)
             if kind == "count":

@@ -105,7 +105,7 @@ class ClassExercise(Exercise):
                 broken.facts = self.facts(first) | broken.facts
             return broken
         module = specimen.build(*first.probe.args[: len(self.build_with)])
-        if uses_names(module, self.roles) and not unread:
+        if module is None or (uses_names(module, self.roles) and not unread):
             return super()._name(trials, binding, guard, answer)
         if not any(law.when == UNREAD for m in self.mistakes for law in m.laws):
             return self._unread(first, module) if unread and first.seen.error is None else super()._name(trials, binding, guard, answer)

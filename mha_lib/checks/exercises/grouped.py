@@ -9,6 +9,7 @@ from mha_lib.checks.case import WRONG, Law, Mistake, Probe
 from mha_lib.checks.classes.exercise import ClassExercise, ClassSpecimen
 from mha_lib.checks.compare import first_of, one_tensor
 from mha_lib.checks.exercise import Exercise
+from mha_lib.checks.explain import its_words
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal, numbered, padding
 from mha_lib.checks.mistakes.attention import ATTENTION
@@ -33,6 +34,10 @@ def _first(x: Tensor, times: int) -> Tensor:
 
 def _mean(x: Tensor, times: int) -> Tensor:
     return x.mean(1, keepdim=True).expand(-1, x.size(1) * times, -1, -1)
+
+
+def _first_copy(x: Tensor, times: int) -> Tensor:
+    return _shared(x, times) * (torch.arange(x.size(1) * times) % times == 0)[:, None, None]
 
 
 def _cells(label: str, *shape: int, times: int) -> Probe:
@@ -63,6 +68,10 @@ repeat_heads = Exercise(
         Mistake("repeat_mean", "All your heads are the mean of the heads. Each is a copy of one.", _mean),
         Mistake("repeat_new_axis", "The copies stand on an axis of their own. Asked for are four axes.", lambda x, n: x.unsqueeze(2).expand(-1, -1, n, -1, -1), lambda x, n: x.unsqueeze(1).expand(-1, n, -1, -1, -1)),
         Mistake("repeat_not_at_all", "You return the heads as they are.", lambda x, n: x),
+        Mistake("repeat_flat", "Without an axis, repeat_interleave repeats every single number, and all stand in one row.", lambda x, n: x.repeat_interleave(n)),
+        Mistake("repeat_joined_tokens", "The copies are joined along the tokens, and the axis of the heads is gone.", lambda x, n: _shared(x, n).flatten(1, 2), lambda x, n: _in_turn(x, n).flatten(1, 2)),
+        Mistake("repeat_once_too_often", "Every head stands there once too often: `times` counts all that come out, the head itself among them.", lambda x, n: _shared(x, n + 1), lambda x, n: _in_turn(x, n + 1)),
+        Mistake("repeat_places_left_empty", "Only one copy of each head is written; the places of the others hold 0.", lambda x, n: _first_copy(x, n)),
         Mistake("repeat_reversed", "The heads stand in reverse.", lambda x, n: _shared(x.flip(1), n)),
     ],
 )
@@ -104,23 +113,32 @@ def _view(x: Tensor, heads: int) -> Tensor:
     return x.reshape(x.size(0), heads, x.size(1), -1)
 
 
-def _shape(name: str, axis: int, holds):
-    """Return a law about the size of a linear in a wrong layer of 12 features, 6 heads of queries and 2 of keys."""
+def _shape(name: str, holds):
+    """Return a law about the sizes of a linear in a wrong layer of 12 features, 6 heads of queries and 2 of keys."""
 
     def test(specimen: ClassSpecimen):
         module = specimen.build(12, 6, 2)
         weight = getattr(getattr(module, name, None), "weight", None)
-        if weight is None or not holds(weight.size(axis)):
+        if weight is None or weight.dim() != 2 or not holds(*weight.shape):
             return None
         return {"seen on": "d_model = 12, num_heads = 6, num_kv_heads = 2", "yours": f"{name} {tuple(weight.shape)}"}
 
     return Law(test, WRONG)
 
 
-def _accepts_uneven(specimen: ClassSpecimen):
-    x = normal(1, 3, 12, seed=611)
-    call = specimen.guard.call(lambda: specimen.answer(12, 6, 4)(x))
-    return {"seen on": "num_heads = 6, num_kv_heads = 4"} if call.error is None else None
+def _uneven(refused_otherwise: bool):
+    """Return a law about head counts that do not fit: they are accepted, or refused with another error than a ValueError."""
+
+    def test(specimen: ClassSpecimen):
+        for d_model, heads, kv_heads in ((12, 6, 4), (10, 4, 2)):
+            x = normal(1, 3, d_model, seed=611)
+            error = specimen.guard.call(lambda: specimen.answer(d_model, heads, kv_heads)(x)).error
+            if error is None if not refused_otherwise else not isinstance(error, (ValueError, type(None))):
+                yours = {"yours": its_words(error)} if error is not None else {}
+                return {"seen on": f"d_model = {d_model}, num_heads = {heads}, num_kv_heads = {kv_heads}"} | yours | {"expected": "ValueError"}
+        return None
+
+    return Law(test)
 
 
 _KEYS = lambda sizes: sizes["d_model"] // sizes["num_heads"] * sizes["num_kv_heads"]  # noqa: E731
@@ -150,19 +168,24 @@ grouped_attention = ClassExercise(
         Mistake(
             "grouped_keys_as_wide_as_queries",
             "Your keys or values are as wide as the queries: nothing is saved. They have num_kv_heads heads of the same d_k.",
-            _shape("w_k", 0, lambda n: n == 12),
-            _shape("w_v", 0, lambda n: n == 12),
+            _shape("w_k", lambda out, into: out == 12 == into),
+            _shape("w_v", lambda out, into: out == 12 == into),
         ),
         Mistake(
             "grouped_one_head_each",
             "Your keys or values are as wide as one head, or as one number a head. They have num_kv_heads heads of d_k features.",
-            _shape("w_k", 0, lambda n: n in (2, 6)),
-            _shape("w_v", 0, lambda n: n in (2, 6)),
+            _shape("w_k", lambda out, into: out in (2, 6)),
+            _shape("w_v", lambda out, into: out in (2, 6)),
+        ),
+        Mistake(
+            "grouped_sizes_exchanged",
+            "The two sizes of a linear are exchanged: how many features go in comes first, and how many come out second.",
+            *(_shape(name, lambda out, into: out == 12 and into == 4) for name in ("w_k", "w_v")),
         ),
         Mistake(
             "grouped_w_o_too_narrow",
             "Your W_O takes as many features as the key heads have. The heads that are joined are those of the queries.",
-            _shape("w_o", 1, lambda n: n != 12),
+            _shape("w_o", lambda out, into: into != 12),
         ),
         Mistake("grouped_in_turn", "The key heads come in turn, 0 1 0 1. Neighbouring query heads share a key head: 0 0 1 1.", _sharing(_in_turn), read=read.WHICH),
         Mistake("grouped_keys_and_values_apart", "Keys and values are shared in different ways: a query head reads the key of one head and the value of another.", grouped_with(share_keys=_in_turn), grouped_with(share_values=_in_turn), read=read.WHICH),
@@ -176,7 +199,8 @@ grouped_attention = ClassExercise(
         Mistake("grouped_no_output", "There is no W_O at the end, or it is not used.", grouped_with(output=lambda w, merged: merged), read=read.MIX),
         Mistake("grouped_merge_view", "You join the heads without moving their axis back.", grouped_with(merge=lambda x: x.reshape(x.size(0), x.size(2), -1)), read=read.BACK),
         Mistake("grouped_mask_without_head_axis", "The mask meets the scores without a head axis: its sentences line up with the heads.", grouped_with(hide=fill), read=read.HEAD_AXIS),
-        Mistake("grouped_uneven_accepted", "Six heads cannot share four key heads evenly, and your class says nothing.", Law(_accepts_uneven)),
+        Mistake("grouped_uneven_accepted", "Here the head counts do not fit, and your class says nothing.", _uneven(False)),
+        Mistake("grouped_other_error", "Head counts that do not fit must be refused with a ValueError. Yours come to another error.", _uneven(True)),
         *on(grouped_with, MASKING, without=("mask_tilde_on_int", "mask_square_slice", "mask_softmax_wrong_with_minus_inf"), hide=by_head),
         *on(grouped_with, [m for m in ATTENTION if m.read != read.STABLE] + list(SCALING)),
     ],
@@ -208,6 +232,12 @@ average_heads = Exercise(
     ],
     mistakes=[
         Mistake("average_in_turn", "You average heads that stand apart, every n-th. Those that will share a key head are neighbours.", lambda w, h, n: w.unflatten(0, (h // n, n, -1)).mean(0).flatten(0, 1)),
+        Mistake("average_counts_exchanged", "The number of groups and the number of heads in a group are exchanged.", lambda w, h, n: w.unflatten(0, (h // n, n, -1)).mean(1).flatten(0, 1)),
+        Mistake("average_features", "You average the features of each head. The heads of a group are averaged, feature by feature.", lambda w, h, n: _by_group(w, h, n).mean(2).flatten(0, 1)),
+        Mistake("average_overlapping", "Your groups overlap: each begins one head behind the one before it, not behind its last head.", lambda w, h, n: torch.cat([torch.stack(w.split(w.size(0) // h)[g : g + h // n]).mean(0) for g in range(n)])),
+        Mistake("average_every_nth_row", "You pick every n-th row. The rows of a head are neighbours, and whole heads are averaged.", lambda w, h, n: w[:: h // n]),
+        Mistake("average_largest", "You take the largest, or the one in the middle, of each group. Asked for is the mean.", lambda w, h, n: _by_group(w, h, n).amax(1).flatten(0, 1), lambda w, h, n: _by_group(w, h, n).median(1).values.flatten(0, 1)),
+        Mistake("average_rows_end_to_end", "The rows of a head are laid end to end in one row. Every feature keeps a row of its own.", lambda w, h, n: _by_group(w, h, n).mean(1).flatten(1)),
         Mistake("average_sum", "You add the heads of a group up. Asked for is their mean.", lambda w, h, n: _by_group(w, h, n).sum(1).flatten(0, 1)),
         Mistake("average_first", "You keep one head of each group. Asked for is the mean of all.", lambda w, h, n: _by_group(w, h, n)[:, 0].flatten(0, 1), lambda w, h, n: _by_group(w, h, n)[:, -1].flatten(0, 1)),
         Mistake("average_first_heads", "You keep the first heads and drop the others.", lambda w, h, n: w[: w.size(0) // h * n]),
@@ -241,6 +271,11 @@ bug_grouped = BugHunt(
             "hidden_by_equal_key_heads",
             "All key heads and value heads hold the same here, so it does not matter which is read.",
             lambda query, key, value: bool(torch.allclose(key, key[:, :1].expand_as(key)) and torch.allclose(value, value[:, :1].expand_as(value))),
+        ),
+        Lucky(
+            "hidden_by_equal_values",
+            "In each sentence all values are alike here, so every mixture of them is the same.",
+            lambda query, key, value: bool(torch.allclose(value, value[:, :1, :1].expand_as(value))),
         ),
         Lucky("hidden_by_one_token", "With one key its weight is 1; look at the values, then.", lambda query, key, value: key.size(-2) == 1),
     ),
