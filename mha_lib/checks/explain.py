@@ -12,13 +12,16 @@ from mha_lib.checks.guard import is_library, line_of, own_frames
 
 @dataclass(frozen=True)
 class Known:
-    """An everyday exception: the type or types, what its text holds, an id, and what it means."""
+    """An everyday exception: the type or types, what its text holds, an id, and what it means.
+
+    inside: what it means where a function that the learner's line calls raises it; default: says.
+    """
 
     kind: type | tuple[type, ...]
     text: str
     id: str
     says: str
-    line: str = ""
+    inside: str = ""
 
 
 @dataclass
@@ -36,11 +39,14 @@ KNOWN = (
           "amax and amin return the numbers alone."),
     Known(RuntimeError, r"Boolean value of Tensor|bool value of Tensor", "truth_of_tensor",
           "A whole tensor is asked whether it is true, by if, and, or, not, or by a chain like 0 <= d < n; it has no single "
-          "truth value. Two conditions are joined with &, each in brackets."),
+          "truth value. Two conditions are joined with &, each in brackets.",
+          inside="A function that your line calls wants one number, or one True or False, and gets a whole tensor."),
     Known(Exception, r"bitwise_xor|unsupported operand type\(s\) for \^|\"bitwise_xor", "caret_for_power",
           "The sign ^ is no power in Python: it compares bits. The power is written with two stars."),
     Known(Exception, r"(softmax|mean|std|var|norm).*(not implemented for '(Bool|Long|Int)'|Input dtype should be|Got a?:? ?(Bool|Long|Int))|_softmax.*'(Bool|Long)'", "not_for_this_dtype",
           "This operation works on floats, and gets integers or True and False."),
+    Known(Exception, r"\"(b|add|badd)?mm\w*\" not implemented for '(Bool|Long|Int)'|\"(dot|addmv)\w*\" not implemented", "product_of_integers",
+          "A product of matrices takes floats, and gets integers or True and False."),
     Known(Exception, r"bitwise_(and|or|not).*not implemented for '(Float|Double)'|'(Float|Double)'.*bitwise|bitwise_not_cpu|bitwise_and_cpu", "bits_of_floats",
           "The signs &, | and ~ join tensors of True and False, and one of these holds floats."),
     Known(RuntimeError, r"Subtraction, the `-` operator, with a bool tensor|Negation, the `-` operator", "minus_on_bools",
@@ -77,17 +83,24 @@ KNOWN = (
     Known(IndexError, r"Dimension out of range", "axis_does_not_exist",
           "An axis is named that the tensor does not have."),
     Known(IndexError, r"too many indices for tensor", "too_many_indices", "The tensor has fewer axes than are asked of it."),
+    Known(IndexError, r"The shape of the mask .* does not match the shape of the indexed tensor", "mask_as_index",
+          "Square brackets want a mask as large as the tensor: they do not stretch axes of size 1, as masked_fill and where do."),
     Known(RuntimeError, r"\.size\(\)|invalid combination of arguments", "arguments_of_torch",
           "A function of PyTorch gets arguments that it does not take, in kind or number."),
     Known(TypeError, r"sqrt\(\): argument|rsqrt\(\): argument", "tensor_function_on_number",
           "This function of torch takes a tensor, and a size is a plain Python number."),
     Known(TypeError, r"'Linear' object is not subscriptable|'(\w+)' object is not subscriptable", "not_subscriptable",
           "Square brackets stand behind something that has no entries."),
-    Known(TypeError, r"(linear|matmul|softmax)\(\).*(must be Tensor, not|argument 'input')", "not_a_tensor_here",
+    Known(TypeError, r"(cat|stack)\(\): argument 'tensors' .*not Tensor", "join_wants_a_list",
+          "cat and stack join a list of tensors, and get something else: one tensor alone, or things that are no tensors."),
+    Known(TypeError, r"(linear|matmul|softmax)\(\).*argument 'input'|\(\): argument '\w+' \(position \d+\) must be Tensor, not", "not_a_tensor_here",
           "A function that takes a tensor gets something else, such as a module or None."),
     Known(TypeError, r"'float' object is not callable|'int' object is not callable", "number_called",
-          "A number is called as if it were a function: the dropout rate is kept where the dropout module should be, or a * is missing."),
-    Known(TypeError, r"'Tensor' object is not callable", "tensor_called", "A tensor is called as if it were a function: is an operator missing in front of a bracket?"),
+          "A number is called as if it were a function. Is a * missing in front of a bracket, or is a rate kept where its module should be?"),
+    Known(TypeError, r"'Tensor' object is not callable", "tensor_called", "A tensor is called as if it were a function: is an operator missing in front of a bracket?",
+          inside="A function that your line calls wants a function or a module there, and gets a tensor: do the arguments stand in their places?"),
+    Known(TypeError, r"'[\w.]+' object is not callable", "not_callable",
+          "Something is called that is no function: look at what stands in front of the bracket."),
     Known(TypeError, r"missing (\d+) required (positional|keyword-only) argument", "argument_missing",
           "A call leaves out an argument that must be given."),
     Known(TypeError, r"takes (from )?\d+ (to \d+ )?positional arguments? but \d+ (was|were) given", "too_many_arguments",
@@ -103,15 +116,18 @@ KNOWN = (
           "A part is stored in the module before nn.Module's own constructor has run."),
     Known(AttributeError, r"'NoneType' object has no attribute", "none_has_no_attribute",
           "Something is None here, and an attribute is asked of it."),
+    Known(AttributeError, r"'bool' object has no attribute", "one_truth_for_a_tensor",
+          "One plain True or False stands where a tensor is wanted. Cells are compared by == and !=; is and not give one answer for all of them."),
+    Known(AttributeError, r"'(int|float|list|str)' object has no attribute '(shape|size|dim|dtype|mT|T|transpose|view|reshape|"
+          r"unsqueeze|float|flatten|softmax|masked_fill|tril)'", "no_tensor_here",
+          "A plain number, list or text stands where a tensor is wanted.",
+          inside="A function that your line calls wants a tensor there, and gets a plain number, list or text: do the arguments stand in their places?"),
     Known(AttributeError, r"'Dropout' object has no attribute", "dropout_for_a_tensor",
           "A dropout stands where a tensor is wanted: is the mask left out in front of it? Name the argument."),
     Known((AttributeError, TypeError), r"'tuple' object has no attribute|^expected Tensor as element \d+ .*but got tuple", "pair_for_a_tensor",
           "A pair stands where a tensor is wanted: a function that returns two things needs two names, or an index."),
     Known(TypeError, r"^expected Tensor as element \d+ .*but got", "joined_no_tensor",
           "Among the things that are joined is one that is no tensor. The sum of an empty list, for example, is the number 0."),
-    Known(AttributeError, r"'(int|float|bool|list)' object has no attribute '(shape|size|dim|dtype|mT|T|transpose|view|reshape|"
-          r"unsqueeze|float|flatten|softmax|masked_fill|tril)'", "no_tensor_here",
-          "A number or a list stands where a tensor is wanted."),
     Known((ValueError, TypeError, RuntimeError), r"only one element tensors can be converted|elements cannot be converted to Scalar|"
           r"only .* can be converted to Python scalars", "one_number_wanted",
           "A whole tensor is given where one number is wanted: by math, by int() or float(), or as one entry of a tensor that is made. "
@@ -124,6 +140,8 @@ KNOWN = (
           "An index lies behind the end: places run from 0 to one less than there are."),
     Known(RuntimeError, r"masked_fill_? only supports boolean masks", "fill_wants_booleans",
           "masked_fill wants True and False, and gets integers. On integers ~ flips every bit; mask == 0 finds the blocked cells of both kinds."),
+    Known(TypeError, r"(masked_fill|where|full|full_like|fill_)\(\).*got \(.*\bstr\b", "fill_is_text",
+          "A number is given as text, in quotes. float turns such a text into a number, and math.inf is one."),
     Known(TypeError, r"masked_fill\(\).*got \((mask=)?bool", "one_truth_for_a_mask",
           "One True or False stands in place of a mask. If the mask is None, comparing it gives one False: ask for None first."),
     Known(RuntimeError, r"modified by an inplace operation", "changed_in_place",
@@ -136,7 +154,14 @@ KNOWN = (
           "A name is used that nothing defines here: it is misspelt, self. is missing in front of it, or only the chapter defines it."),
     Known(UnboundLocalError, r".", "name_before_value", "A variable is used before it has a value on this path."),
     Known(TypeError, r"not supported between instances of", "compared_kinds",
-          "Two things of kinds that have no order are compared, such as a module where a number is wanted."),
+          "Two things of kinds that have no order are compared, such as a module where a number is wanted.",
+          inside="A function that your line calls wants a number there, and gets something else."),
+    Known(TypeError, r"argument of type '\w+' is not (iterable|a container)", "nothing_to_search",
+          "in searches a list, a text or a dictionary, and this is none. hasattr asks a module for a name."),
+    Known(TypeError, r"received an invalid combination of arguments", "arguments_of_torch",
+          "A function of PyTorch gets arguments that it does not take, in kind or number."),
+    Known(ValueError, r"operands could not be broadcast together", "sizes_do_not_meet",
+          "Two tensors meet whose sizes differ on an axis that they must share."),
     Known(TypeError, r"(view|reshape|permute|expand|repeat|transpose|split|unflatten)\(\): argument", "sizes_are_not_numbers",
           "A function that takes sizes or axes gets something that is no whole number, such as a tensor or a float."),
     Known(RuntimeError, r"The shape of the .*attn_mask is", "attn_mask_shape",
@@ -161,15 +186,15 @@ def explain(error: BaseException) -> Explained:
         met = _what_met(frame, line)
         if met:
             facts["there"] = met
-    text = text_of(error)
+    text, inside = text_of(error), bool(frames) and frames[-1][0] is not _last_frame(error)
     for known in KNOWN:
         if isinstance(error, known.kind) and re.search(known.text, text):
             return Explained(*_in_context(known, error, frames), facts)
-    if isinstance(error, AssertionError) and frames and frames[-1][0] is _last_frame(error):
+    if isinstance(error, AssertionError) and frames and not inside:
         return Explained("own_assertion", "An assert of your own code does not hold on this input.", facts)
-    if re.match(r"raise\b", line) and frames[-1][0] is _last_frame(error):
+    if re.match(r"raise\b", line) and not inside:
         return Explained("refused_by_you", f"Your own code refuses this input with {type(error).__name__}.", facts)
-    if frames and isinstance(error, (ValueError, RuntimeError, TypeError, IndexError, AssertionError)) and frames[-1][0] is not _last_frame(error):
+    if inside and isinstance(error, (ValueError, RuntimeError, TypeError, IndexError, AssertionError)):
         return Explained("refused_by_library", "A function that your line calls refuses what it gets. Its own words say what does not fit.", facts)
     return Explained("raised", f"Your code raised {type(error).__name__}.", facts)
 
@@ -181,7 +206,7 @@ def _in_context(known: Known, error: BaseException, frames: list) -> tuple[str, 
         return "unpacked_elsewhere", "What your code gave back was taken apart where it is used, and it has not as many parts as asked for."
     if known.id == "too_many_arguments" and re.match(r"(ones|zeros|empty|rand|randn)\(\) takes", text_of(error)):
         return next((k.id, k.says) for k in KNOWN if k.id == "sizes_are_not_numbers")
-    return known.id, known.says
+    return known.id, by_library and known.inside or known.says
 
 
 def its_words(error: BaseException) -> str:

@@ -62,8 +62,8 @@ def _reshaped(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     if all(g.shape == w.shape for g, w in pairs):
         return None
     if all(g.squeeze().shape == w.squeeze().shape and close(g.squeeze(), w.squeeze(), 1e-5) for g, w in pairs):
-        lost = [g for g, w in pairs if g.dim() < w.dim()]
-        what = "Axes of size 1 are gone" if lost else "There is an axis of size 1 too many"
+        more = next((g.dim() - w.dim() for g, w in pairs if g.dim() != w.dim()), 0)
+        what = "Axes of size 1 are gone" if more < 0 else "There is an axis of size 1 too many" if more else "An axis of size 1 stands in another place"
         return "axes_of_size_one", f"{what}: the numbers are right, the shape is {tuple(pairs[0][0].shape)} instead of {tuple(pairs[0][1].shape)}."
     shared = _shared_axes(pairs)
     for axis, along in itertools.product([*shared, *range(len(shared))], shared):
@@ -115,8 +115,8 @@ def _times(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
             return None
         if max(factors) - min(factors) < 1e-3 * abs(factors[0]):
             return "constant_multiple", f"The {part} {are(part)} what is expected times {apart(factors[0])[0]}, everywhere."
-        some = listed([apart(f)[0] for f in factors[:3]])
-        return "multiple", f"The {part} {are(part)} what is expected times one number, another on each input: {some}."
+        some = listed(list(dict.fromkeys(apart(f)[0] for f in factors))[:3], "or")
+        return "multiple", f"The {part} {are(part)} what is expected times a number that depends on the input: {some}."
     if None not in offsets and pairs[0][0].numel() > 1:
         return "constant_offset", f"The {part} {are(part)} what is expected plus {apart(offsets[0])[0]}, everywhere."
     return None

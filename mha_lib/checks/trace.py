@@ -8,13 +8,13 @@ from types import CodeType, FrameType
 
 from torch import Tensor
 
-from mha_lib.checks.compare import are, close
+from mha_lib.checks.compare import close
 from mha_lib.checks.guard import is_library
 from mha_lib.checks.words import apart, listed
 
 SECONDS = 0.2
 MOST = 300  # values that are kept of one run
-LOW = -1e4  # whatever a hidden score is filled with lies below
+HIDDEN, LOW = -1e8, -1e4  # a hidden score of the way lies below the first, whatever it is filled with below the second
 TOLERANCE = 1e-4
 RETURN = ""
 
@@ -97,20 +97,21 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     steps = _with_parts(way)
     names = [_recognise(v.tensor, steps, inputs) for v in values]
     given_back = next((i for i in range(len(values), 0, -1) if values[i - 1].name), 0)
-    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name[1]]
+    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name.step]
     least = min(step.numel() for step in way.values())
     unknown = [i for i, v in enumerate(values) if names[i] is None and not v.unfinished and _could_be_a_step(v.tensor, least)]
     off = _in_place_of_a_step(values, names, way, right, unknown)
     if off is not None:
         right = [i for i in right if i < off]
-    reached = {names[i][0] for i in right}
+    reached = {names[i].step for i in right}
     if off is None:
         off = next((i for i in unknown if not right or i > right[-1]), None)
     if off is None or (not right and values[off].name == RETURN):
         return None
+    changed = [i for i in unknown if i < off and values[i].name in inputs]
     facts: dict[str, str] = {}
-    for i in right[-4:]:
-        facts[_label(values[i])] = f"{names[i][0]}, right"
+    for i in sorted(right[-4:] + changed[:2]):
+        facts[_label(values[i])] = f"{names[i].label}, right" if names[i] else "an input, changed: no step of the way"
     following = next((name for name in way if name not in reached and _after(name, reached, way)), None)
     facts[_label(values[off])] = (
         f"the first value that is no step of the way; {_how(values[off].tensor, following, way)}"
@@ -120,10 +121,10 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
 
 def _in_place_of_a_step(values: list[Value], names: list, way: dict[str, Tensor], right: list[int], unknown: list[int]) -> int | None:
     """Return the value that stands where a step should, if only its siblings, made of the same inputs, come out right after it."""
-    last = max((list(way).index(names[i][0]) for i in right if names[i][0] in way), default=-1)
-    missing = [name for name in list(way)[: last + 1] if name not in {names[i][0] for i in right}]
+    last = max((list(way).index(names[i].step) for i in right if names[i].step in way), default=-1)
+    missing = [name for name in list(way)[: last + 1] if name not in {names[i].step for i in right}]
     for i in unknown:
-        later = [names[j][0] for j in right if j > i]
+        later = [names[j].step for j in right if j > i]
         if later and values[i].name != RETURN and not any(word in name for name in later for word in _JOINED):
             if any(way[name].shape == values[i].tensor.shape for name in missing):
                 return i
@@ -157,39 +158,48 @@ def _with_parts(way: dict[str, Tensor]) -> dict[str, Tensor]:
     return steps
 
 
-def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[str, bool] | None:
-    """Return what a value is and whether it is a step of the way, or None if it is nothing known."""
+@dataclass
+class Recognised:
+    """What a value is, in words, and the step of the way that it is, if it is one."""
+
+    label: str = ""
+    step: str = ""
+
+
+def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> Recognised | None:
+    """Return what a value is, or None if it is nothing known."""
     if not tensor.is_floating_point():
-        return "", False
+        return Recognised()
     for name, step in steps.items():
         if _alike(tensor, step):
-            return name, True
+            return Recognised(name, name.split(" of head ")[0])
     for name, given in inputs.items():
         if given.numel() == tensor.numel() and _same_numbers(tensor, given):
-            return f"the numbers of {name}", False
+            return Recognised()
     for name, step in steps.items():
         if step.numel() == tensor.numel() and _is_turned(tensor, step):
-            return f"{name}, its axes moved", True
+            return Recognised(f"{name}, its axes moved", name.split(" of head ")[0])
     if any(_is_piece(tensor, whole) for whole in (*inputs.values(), *steps.values())):
-        return "", False
+        return Recognised()
     scores = [s for n, s in steps.items() if "scores" in n or "products" in n]
     for score in scores:
         for helper in _helpers(score):
             if _alike(tensor, helper):
-                return "", False
+                return Recognised()
     return None
 
 
 def _is_piece(tensor: Tensor, whole: Tensor) -> bool:
-    """Say whether a tensor is one of the equal pieces that a whole is cut into along an axis, or every n-th entry of it."""
-    if tensor.dim() != whole.dim():
-        return False
-    axes = [i for i in range(whole.dim()) if tensor.size(i) != whole.size(i)]
-    if len(axes) != 1 or not tensor.size(axes[0]) or whole.size(axes[0]) % tensor.size(axes[0]):
-        return False
-    axis, size = axes[0], tensor.size(axes[0])
-    count = whole.size(axis) // size
-    pieces = [*whole.split(size, axis), *(whole.movedim(axis, 0)[i::count].movedim(0, axis) for i in range(count))]
+    """Say whether a tensor is one entry of a whole along an axis, some neighbouring ones, or every n-th."""
+    if tensor.dim() == whole.dim() - 1:
+        pieces = [entry for axis in range(whole.dim()) for entry in whole.unbind(axis)]
+    else:
+        axes = [i for i in range(whole.dim()) if tensor.dim() == whole.dim() and tensor.size(i) != whole.size(i)]
+        if len(axes) != 1 or not 0 < tensor.size(axes[0]) < whole.size(axes[0]):
+            return False
+        axis, size, along = axes[0], tensor.size(axes[0]), whole.size(axes[0])
+        pieces = [whole.narrow(axis, i, size) for i in range(along - size + 1)]
+        pieces += [whole.movedim(axis, 0)[i :: along // size].movedim(0, axis) for i in range(along // size)]
     return any(_alike(tensor, piece) or _alike(tensor, -piece) for piece in pieces)
 
 
@@ -197,7 +207,8 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape:
         return False
     a, b = a.double(), b.double()
-    return close(a.masked_fill(a < LOW, LOW), b.masked_fill(b < LOW, LOW), TOLERANCE)
+    hidden = b < HIDDEN
+    return bool((a[hidden] < LOW).all()) and close(a.masked_fill(hidden, 0.0), b.masked_fill(hidden, 0.0), TOLERANCE)
 
 
 def _same_numbers(a: Tensor, b: Tensor) -> bool:
@@ -242,5 +253,5 @@ def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
         if sums:
             return listed([counts.get(axis, f"it sums to 1 along axis {axis}") for axis in sums])
     if want is not None and want.shape != got.shape:
-        return f"its shape is {shape}, where {following} {are(following)} {tuple(want.shape)}"
-    return f"the next step of the way would be {following}" if following else "the next thing on the way would be the result"
+        return f"its shape is {shape}; next on the way would be {following}, {tuple(want.shape)}"
+    return f"next on the way would be {following}" if following else "next on the way would be the result"

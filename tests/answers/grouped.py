@@ -116,7 +116,7 @@ WRONG = (
             ("first_wrong_step", ["q = self.cut(self.w_q(x), self.h) -> q = self.cut(self.w_q(x) + x, self.h)"]),
             ("scale_missing", [f"{SCORES} -> scores = q @ k.mT"]),
             ("mask_inverted", [f"{FILL} -> scores = scores.masked_fill(mask.unsqueeze(1) != 0, -1e9)"]),
-            ("first_wrong_step", [f"{MIXED} -> weights = scores.softmax(-2); mixed = weights @ v"]),
+            ("att_softmax_over_queries", [f"{MIXED} -> weights = scores.softmax(-2); mixed = weights @ v"]),
         ]
     ]
 )

@@ -95,7 +95,7 @@ WRONG = (
             ("causal_additive", "nn.Transformer.generate_square_subsequent_mask(size)"),
             ("mask_not_bool", "ones.tril()"),
             ("mask_not_bool", "ones.tril().int()"),
-            ("raised", "torch.tril(size, size)"),
+            ("not_a_tensor_here", "torch.tril(size, size)"),
         ]
     ]
     + [
