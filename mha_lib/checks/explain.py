@@ -5,7 +5,6 @@ import tokenize
 from dataclasses import dataclass, field
 from io import StringIO
 
-import torch
 from torch import Tensor, nn
 
 from mha_lib.checks.guard import is_library, line_of, own_frames
@@ -190,7 +189,7 @@ def explain(error: BaseException) -> Explained:
     text, inside = text_of(error), bool(frames) and frames[-1][0] is not _last_frame(error)
     for known in KNOWN:
         if isinstance(error, known.kind) and re.search(known.text, text):
-            return Explained(*_in_context(known, error, frames, line), facts)
+            return Explained(*_in_context(known, error, frames), facts)
     if isinstance(error, AssertionError) and frames and not inside:
         return Explained("own_assertion", "An assert of your own code does not hold on this input.", facts)
     if re.match(r"raise\b", line) and not inside:
@@ -200,15 +199,13 @@ def explain(error: BaseException) -> Explained:
     return Explained("raised", f"Your code raised {type(error).__name__}.", facts)
 
 
-def _in_context(known: Known, error: BaseException, frames: list, line: str) -> tuple[str, str]:
+def _in_context(known: Known, error: BaseException, frames: list) -> tuple[str, str]:
     """Return the id and sentence of an exception; others where the same words of Python mean something else."""
     by_library = bool(frames) and frames[-1][0] is not _last_frame(error)
     if known.id == "unpacking" and by_library:
         return "unpacked_elsewhere", "What your code gave back was taken apart where it is used, and it has not as many parts as asked for."
-    function = re.match(r"(\w+)\(\) takes", text_of(error))
-    if known.id == "too_many_arguments" and not by_library and function and hasattr(torch, function[1]):
-        if any(isinstance(_look_up(frames[-1][0], name), float) for name in _names(line)):
-            return next((k.id, k.says) for k in KNOWN if k.id == "whole_number_wanted")
+    if known.id == "too_many_arguments" and re.match(r"(ones|zeros|empty|rand|randn)\(\) takes", text_of(error)):
+        return next((k.id, k.says) for k in KNOWN if k.id == "sizes_are_not_numbers")
     return known.id, by_library and known.inside or known.says
 
 

@@ -125,7 +125,7 @@ def _in_place_of_a_step(values: list[Value], names: list, way: dict[str, Tensor]
     missing = [name for name in list(way)[: last + 1] if name not in {names[i].step for i in right}]
     for i in unknown:
         later = [names[j].step for j in right if j > i]
-        if later and not any(word in name for name in later for word in _JOINED):
+        if later and values[i].name != RETURN and not any(word in name for name in later for word in _JOINED):
             if any(way[name].shape == values[i].tensor.shape for name in missing):
                 return i
     return None

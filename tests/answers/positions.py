@@ -100,6 +100,13 @@ WRONG = [
         ("sin_pairs_not_joined", EXP, ".reshape(length, d_model) -> "),
         ("sin_places_as_columns", TABLE, "return table -> return table.T"),
         ("sin_batch_axis", TABLE, "return table -> return table.unsqueeze(0)"),
+        ("sin_power_of_the_base_alone", LOOP, "math.sin(p / 10000 ** (i / d_model)) -> math.sin(p / (10000 ** 2 * (i // 2) / d_model) if i else p)", "math.cos(p / 10000 ** (i / d_model)) -> math.cos(p / (10000 ** 2 * (i // 2) / d_model) if i else p)"),
+        ("sin_other_divisor", EXP, "(-math.log(10000.0) / d_model) -> (-math.log(10000.0) / (d_model - 2))"),
+        ("sin_other_divisor", TABLE, "(even / d_model) -> (even / (d_model - 1))"),
+        ("sin_full_circles", TABLE, "angle = place -> angle = 2 * math.pi * place"),
+        ("sin_degrees", TABLE, "torch.sin(angle) -> torch.sin(torch.deg2rad(angle))", "torch.cos(angle) -> torch.cos(torch.deg2rad(angle))"),
+        ("sin_whole_angles", TABLE, "place / 10000 -> place // 10000"),
+        ("sin_other_angles", TABLE, "(even / d_model) -> (even / d_model + 0.25)"),
         ("all_alike", TABLE, "table[:, 0::2] = torch.sin(angle) -> pass", "table[:, 1::2] = torch.cos(angle) -> pass"),
         ("returned_none", TABLE, "return table -> table"),
     ]
@@ -128,6 +135,11 @@ WRONG = [
         ("rot_exponent_halved", ROTATE, "torch.arange(0, d_k, 2).float() -> torch.arange(d_k // 2).float()"),
         ("rot_speeds_grow", ROTATE, "1.0 / 10000 -> 1.0 * 10000"),
         ("rot_one_speed", ROTATE, "1.0 / 10000 ** (torch.arange(0, d_k, 2).float() / d_k) -> torch.ones(d_k // 2)"),
+        ("rot_degrees", ROTATE, "angle = positions[:, None] * speed -> angle = torch.deg2rad(positions[:, None] * speed)"),
+        ("rot_full_circles", ROTATE, "angle = positions[:, None] * speed -> angle = 2 * torch.pi * positions[:, None] * speed"),
+        ("rot_halves_exchanged", ROTATE, "[x1 * cos - x2 * sin, x2 * cos + x1 * sin] -> [x2 * cos + x1 * sin, x1 * cos - x2 * sin]"),
+        ("rot_joined_on_another_axis", ROTATE, "x2 * cos + x1 * sin], dim=-1) -> x2 * cos + x1 * sin])"),
+        ("rot_other_angles", ROTATE, "torch.arange(0, d_k, 2).float() / d_k -> torch.arange(d_k // 2) / (2 * d_k)"),
         ("rot_other_base", COMPLEX, "10000.0 -> 1000.0"),
         ("rot_changes_its_input", ROTATE, "    return torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], dim=-1) ->     y = torch.cat([x1 * cos - x2 * sin, x2 * cos + x1 * sin], dim=-1)\n    x.data.copy_(y)\n    return y"),
     ]
@@ -159,5 +171,12 @@ RIGHT = [
         "rotate",
         "def rotate(x, positions):\n    a, b = x.unflatten(-1, (2, -1)).unbind(-2)\n    f = torch.outer(positions.double(), 10000.0 ** (-torch.arange(a.size(-1)).double() / a.size(-1)))\n"
         "    c, s = f.cos().float(), f.sin().float()\n    return torch.stack([a * c - b * s, a * s + b * c], -2).flatten(-2)\n",
+    ),
+    Answer(
+        "rotate",
+        "rotate",
+        "def rotate(x, positions):\n    half = x.size(-1) // 2\n    angle = positions.unsqueeze(-1) * torch.exp(-math.log(10000) * torch.arange(half) / half)\n"
+        "    turn = torch.stack([torch.stack([angle.cos(), -angle.sin()], -1), torch.stack([angle.sin(), angle.cos()], -1)], -2)\n"
+        "    return torch.einsum('tiab,...tib->...tai', turn, x.unflatten(-1, (2, half)).transpose(-1, -2)).flatten(-2)\n",
     ),
 ]

@@ -58,6 +58,20 @@ WRONG = [
         ("find_smallest", [f"{PLACE} -> return divmod(int(table.argmin()), heads)"]),
         ("find_heads_averaged", [f"{PLACE} -> return int(table.mean(1).argmax()), int(table.mean(0).argmax())"]),
         ("find_one_cell", [f"{MEAN} -> table = maps[:, :, queries, queries - 1].amax(-1)"]),
+        ("find_word_left_out", [f"{QUERIES} -> queries = torch.arange(2, length - 2)"]),
+        ("find_another_distance", [f"{MEAN} -> table = maps[:, :, queries, queries - 2].mean(-1)"]),
+        ("find_other_diagonal", [f"{MEAN} -> table = maps.diagonal(-1)[..., 1:-1].mean(-1)"]),
+        ("find_triangle", [f"{MEAN} -> table = maps[:, :, 2:-1].triu(1).sum((-2, -1))"]),
+        ("find_triangle", [f"{MEAN} -> table = maps.tril(-1).mean((-2, -1))"]),
+        ("find_every_pair", [f"{MEAN} -> table = maps[:, :, queries][..., queries - 1].mean((-2, -1))"]),
+        ("find_pair_as_two_queries", [f"{PAIR} -> table = maps[:, :, what]"]),
+        ("find_always_back", [f"{PAIR} -> queries = torch.arange(2, length - 1); table = maps[:, :, queries, queries - 1].mean(-1)"]),
+        ("find_counted_from_one", [f"{PLACE} -> layer, head = divmod(int(table.argmax()), heads); return layer + 1, head + 1"]),
+        ("find_number_not_taken_apart", [f"{PLACE} -> return table.argmax() // heads, table.argmax()"]),
+        ("find_always_the_last", [f"{PLACE} -> return layers - 1, heads - 1"]),
+        ("find_other_head", [f"{MEAN} -> table = maps[:, :, queries, queries - 1].std(-1)"]),
+        ("not_a_head", [f"{PLACE} -> return table.max(), table.argmax()"]),
+        ("not_a_head", [f"{PLACE} -> return table.argmax(0), table.argmax(1)"]),
         ("find_cls", [f"{MEAN} -> table = maps[:, :, queries, 0].mean(-1)"]),
         ("find_largest_anywhere", [f"{MEAN} -> table = maps.amax(dim=(-2, -1))"]),
         ("not_a_head", [f"{PLACE} -> return int(table.argmax())"]),
@@ -75,6 +89,10 @@ WRONG = [
         ("prune_head_before_layer", [f"{PAIRS_OF} -> for head, layer in heads:"]),
         ("prune_one_of_them", [f"{ZERO} -> dense.weight[:, head * width : (head + 1) * width] = 0; return"]),
         ("prune_shifted_by_one", [f"{ZERO} -> dense.weight[:, (head - 1) * width : head * width] = 0"]),
+        ("prune_other_cells", [f"{WIDTH} -> width = model.config.num_attention_heads"]),
+        ("prune_other_cells", [f"{ZERO} -> dense.weight[:, head :: model.config.num_attention_heads] = 0"]),
+        ("prune_other_cells", [f"{ZERO} -> dense.weight[:, head * width : (head + 1) * width].neg_()"]),
+        ("prune_one_of_them", [f"{PAIRS_OF} -> for layer, head in [heads[0]]:"]),
         ("prune_nothing", [f"{WIDTH} -> model = copy.deepcopy(model); width = model.config.hidden_size // model.config.num_attention_heads"]),
         ("prune_nothing", [f"{ZERO} -> dense.weight[:, head * width : (head + 1) * width].clone().zero_()"]),
         ("prune_grad_mode", ["with torch.no_grad(): -> if True:"]),
@@ -99,4 +117,24 @@ RIGHT = [
         (None, [f"{ZERO} -> v = model.encoder.layer[layer].attention.self.value; v.weight[head * width : (head + 1) * width] = 0; v.bias[head * width : (head + 1) * width] = 0"]),
         (None, [f"{WIDTH} -> width = model.encoder.layer[0].attention.self.attention_head_size"]),
     ]),
+    Answer("find_head", "find_head", """
+def find_head(maps, what):
+    pick = torch.zeros(maps.shape[-2:])
+    rows = torch.arange(2, maps.size(-1) - 1)
+    places = (rows, rows - 1) if what == "back" else what
+    pick[places[0], places[1]] = 1
+    table = torch.einsum("lhqk,qk->lh", maps, pick)
+    layer = table.amax(1).argmax()
+    return int(layer), int(table[layer].argmax())
+"""),
+    Answer("prune", "prune", """
+def prune(model, heads):
+    width = model.config.hidden_size // model.config.num_attention_heads
+    for layer, head in heads:
+        def hide(module, given, head=head):
+            x = given[0].clone()
+            x[..., head * width : (head + 1) * width] = 0
+            return (x, *given[1:])
+        model.encoder.layer[layer].attention.output.dense.register_forward_pre_hook(hide)
+"""),
 ]

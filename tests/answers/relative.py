@@ -67,6 +67,11 @@ WRONG = [
         ("rel_not_divided", SCORES, " / math.sqrt(q.size(-1)) -> "),
         ("rel_divided_otherwise", SCORES, "math.sqrt(q.size(-1)) -> math.sqrt(query.size(-1))"),
         ("rel_weights", SCORES, "return q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)) -> return (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).softmax(-1)"),
+        ("rel_masked", SCORES, "return q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)) -> scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))\n    future = torch.ones_like(scores).triu(1 + k.size(2) - q.size(2)).bool()\n    return scores.masked_fill(future, float('-inf'))"),
+        ("rel_heads_averaged", SCORES, "return q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)) -> return (q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))).mean(dim=1)"),
+        ("rel_counted_backwards", SCORES, "rotate(k, places) -> rotate(k, places.flip(0))"),
+        ("rel_turned_by_distance", SCORES, "    q = rotate(q, places[-q.size(-2):]) -> ", "rotate(k, places) -> rotate(k, places[-q.size(-2):] - places)"),
+        ("rel_divided_otherwise", SCORES, "math.sqrt(q.size(-1)) -> math.sqrt(num_heads)"),
         ("rel_transposed", SCORES, "q @ k.transpose(-2, -1) -> k @ q.transpose(-2, -1)"),
     ]
 ] + [
@@ -81,6 +86,8 @@ WRONG = [
         ("swap_halves_exchanged", SWAP, "list(range(0, heads.size(1), 2)) + list(range(1, heads.size(1), 2)) -> list(range(heads.size(1) // 2, heads.size(1))) + list(range(heads.size(1) // 2))"),
         ("swap_odd_first", SWAP, "list(range(0, heads.size(1), 2)) + list(range(1, heads.size(1), 2)) -> list(range(1, heads.size(1), 2)) + list(range(0, heads.size(1), 2))"),
         ("swap_neighbours_exchanged", PERMUTE, ".transpose(1, 2) -> .flip(2)"),
+        ("swap_half_of_the_rows", SWAP, "return heads[:, order].reshape(weight.shape) -> half = heads[:, 0::2]\n    return torch.cat([half, torch.zeros_like(half)], 1).reshape(weight.shape)"),
+        ("joined_on_wrong_axis", SWAP, "return heads[:, order].reshape(weight.shape) -> return torch.cat([head[order] for head in heads], dim=1)"),
         ("swap_first_head_only", SWAP, "return heads[:, order].reshape(weight.shape) -> new = weight.clone()\n    new[: heads.size(1)] = heads[0, order]\n    return new"),
         ("swap_one_order_for_all", SWAP, "return heads[:, order].reshape(weight.shape) -> return weight[order * num_heads]"),
         ("swap_heads_not_joined", SWAP, ".reshape(weight.shape) -> "),
@@ -126,4 +133,12 @@ RIGHT = [
         "def swap_layout(weight, num_heads):\n    w = weight.clone()\n    d = len(w) // num_heads\n    for r in range(len(w)):\n        h, f = divmod(r, d)\n"
         "        w[h * d + f // 2 + (f % 2) * (d // 2)] = weight[r]\n    return w\n",
     ),
+    Answer(
+        "relative_scores",
+        "relative_scores",
+        "import mha_lib\ndef relative_scores(query, key, num_heads):\n    tables = []\n    for q, k in zip(query.chunk(num_heads, -1), key.chunk(num_heads, -1)):\n"
+        "        q = mha_lib.rotate(q, torch.arange(k.size(1) - q.size(1), k.size(1)))\n"
+        "        tables.append(q @ mha_lib.rotate(k, torch.arange(k.size(1))).mT / q.size(-1) ** 0.5)\n    return torch.stack(tables, 1)\n",
+    ),
+    Answer("swap_layout", "swap_layout", "def swap_layout(weight, num_heads):\n    return torch.vstack([head[i::2] for head in weight.tensor_split(num_heads) for i in (0, 1)])\n"),
 ]

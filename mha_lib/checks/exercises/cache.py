@@ -1,7 +1,5 @@
 """The checks of chapter 10 about the cache: one step with it, and its bytes."""
 
-import itertools
-import math
 import numbers
 
 import torch
@@ -14,6 +12,7 @@ from mha_lib.checks.case import Fresh, Mistake, Probe, Sign
 from mha_lib.checks.compare import Unfit, a, as_tensor, refuse_none
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.cache_bytes import BYTES, bytes_of
 from mha_lib.checks.recipe import Recipe
 from mha_lib.experiments.training import seeded
 from mha_lib.grouped import GroupedQueryAttention
@@ -30,7 +29,10 @@ def _layer(d_model, num_heads, seed):
         layer = GroupedQueryAttention(d_model, num_heads, num_heads, bias=True, rotary_base=10_000.0)
         return layer.requires_grad_(False).eval()
 
-    return Fresh(lambda: seeded(make, seed), f"GroupedQueryAttention({d_model}, {num_heads}, {num_heads}, bias=True, rotary_base=10_000.0)")
+    return Fresh(
+        lambda: seeded(make, seed),
+        f"GroupedQueryAttention({d_model}, {num_heads}, {num_heads}, bias=True, rotary_base=10_000.0)",
+    )
 
 
 def _one_step(steps, note, layer, x, cache):
@@ -146,7 +148,8 @@ def _step_parts(value) -> dict[str, Tensor]:
 step = Exercise(
     "step",
     signature="layer x kept",
-    expects="the output (B, 1, d_model) of the new token; its key and value stand in the cache afterwards, and the length is one more.",
+    expects="the output (B, 1, d_model) of the new token; its key and value stand in the cache afterwards, and the "
+    "length is one more.",
     reference=_reference_step,
     parts=_step_parts,
     apply=_take_steps,
@@ -166,12 +169,18 @@ step = Exercise(
         ),
         Mistake(
             "step_one_too_far",
-            "The place of the new token is off by one. The first token stands at 0, so the next one's place is the length before it.",
+            "The place of the new token is off by one. The first token stands at 0, so the next one's place is the "
+            "length before it.",
             step_with(place=lambda n: n + 1),
             step_with(place=lambda n: max(n - 1, 0)),
             read=read.GO_ON,
         ),
-        Mistake("step_query_not_turned", "The query is not turned. Keys are, so their scores are not those of a distance.", step_with(turn_query=_left), read=read.GO_ON),
+        Mistake(
+            "step_query_not_turned",
+            "The query is not turned. Keys are, so their scores are not those of a distance.",
+            step_with(turn_query=_left),
+            read=read.GO_ON,
+        ),
         Mistake(
             "step_key_not_turned",
             "The new key is kept as it came from its linear. The keys in the cache are turned, each by its own place.",
@@ -195,7 +204,8 @@ step = Exercise(
         ),
         Mistake(
             "step_empty_places_seen",
-            "The query also sees the places that nothing was written to. Their scores are 0, and a score of 0 is an ordinary score.",
+            "The query also sees the places that nothing was written to. Their scores are 0, and a score of 0 is an "
+            "ordinary score.",
             step_with(seen=_seen_to(lambda cache, n: cache["keys"].size(2))),
         ),
         Mistake(
@@ -243,13 +253,15 @@ step = Exercise(
         ),
         Mistake(
             "step_behind_the_room",
-            "Key and value are put behind the empty places. The new token belongs into the first of them, at the place of the length.",
+            "Key and value are put behind the empty places. The new token belongs into the first of them, at the "
+            "place of the length.",
             step_with(write=_behind_the_room, seen=_all_of),
             step_with(write=_behind_the_room),
         ),
         Mistake(
             "step_one_in_both",
-            "The same tensor is written as key and as value. What a token is asked by and what it gives come from two linears.",
+            "The same tensor is written as key and as value. What a token is asked by and what it gives come from two "
+            "linears.",
             step_with(write=lambda cache, n, k, v: _write(cache, n, k, k)),
             step_with(write=lambda cache, n, k, v: _write(cache, n, v, v)),
         ),
@@ -261,13 +273,29 @@ step = Exercise(
         Mistake(
             "step_on_the_head_axis",
             "Key and value are put on the axis of the heads. New tokens go on the axis of the tokens.",
-            step_with(seen=lambda cache, n, k, v: (torch.cat((cache["keys"][:, :, :n], k), 1), torch.cat((cache["values"][:, :, :n], v), 1))),
-            step_with(write=lambda cache, n, k, v: (cache["keys"][:, n].copy_(k.squeeze(2)), cache["values"][:, n].copy_(v.squeeze(2)))),
-            step_with(write=lambda cache, n, k, v: (cache["keys"].__setitem__((slice(None), n), k), cache["values"].__setitem__((slice(None), n), v))),
+            step_with(
+                seen=lambda cache, n, k, v: (
+                    torch.cat((cache["keys"][:, :, :n], k), 1),
+                    torch.cat((cache["values"][:, :, :n], v), 1),
+                )
+            ),
+            step_with(
+                write=lambda cache, n, k, v: (
+                    cache["keys"][:, n].copy_(k.squeeze(2)),
+                    cache["values"][:, n].copy_(v.squeeze(2)),
+                )
+            ),
+            step_with(
+                write=lambda cache, n, k, v: (
+                    cache["keys"].__setitem__((slice(None), n), k),
+                    cache["values"].__setitem__((slice(None), n), v),
+                )
+            ),
         ),
         Mistake(
             "step_output_kept",
-            "You keep the output of the heads in place of the value. Later tokens mix values, not what this one has mixed.",
+            "You keep the output of the heads in place of the value. Later tokens mix values, not what this one has "
+            "mixed.",
             step_with(after=_keep_the_output),
         ),
         Mistake(
@@ -277,7 +305,8 @@ step = Exercise(
         ),
         Mistake(
             "step_top_left",
-            "The new token sees the first key alone: its output is what value 0 gives. The triangle stands at the top left, where the first query of a text would be.",
+            "The new token sees the first key alone: its output is what value 0 gives. The triangle stands at the top "
+            "left, where the first query of a text would be.",
             step_with(attend=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)),
             read=read.CHUNK,
         ),
@@ -290,7 +319,9 @@ step = Exercise(
         Mistake(
             "step_divided_by_width",
             "The scores are divided by another number than the root of d_k, the width of a head.",
-            step_with(attend=lambda q, k, v: (q @ k.transpose(-2, -1) / (q.size(1) * q.size(3)) ** 0.5).softmax(-1) @ v),
+            step_with(
+                attend=lambda q, k, v: (q @ k.transpose(-2, -1) / (q.size(1) * q.size(3)) ** 0.5).softmax(-1) @ v
+            ),
             step_with(attend=lambda q, k, v: (q @ k.transpose(-2, -1) / q.size(3)).softmax(-1) @ v),
             read=read.SCALE,
         ),
@@ -327,114 +358,19 @@ def _number(value: object) -> dict[str, Tensor]:
     return {"number of bytes": torch.tensor(float(value), dtype=torch.float64)}
 
 
-def _bytes(batch, length, num_heads, d_k, num_layers, bytes_per_number):
-    return 2 * num_layers * batch * length * num_heads * d_k * bytes_per_number
-
-
 _SIZES = ((3, 50, 4, 16, 5, 2), (1, 4096, 32, 128, 24, 2), (7, 11, 3, 5, 2, 4), (2, 9, 6, 10, 1, 8))
-
-def _is_a_sum(trials):
-    """Say whether some of the factors are added where all should be multiplied: outer · (some + the others)."""
-    told = [((2, *t.probe.args), float(t.seen.parts.get("number of bytes", math.nan))) for t in trials]
-    for sides in itertools.product(range(3), repeat=7):
-        if 1 in sides and 2 in sides and all(_outer_times_sum(factors, sides) == number for factors, number in told):
-            return True
-    return False
-
-
-def _outer_times_sum(factors, sides):
-    outer, one, other = (math.prod(f for f, s in zip(factors, sides) if s == side) for side in range(3))
-    return outer * (one + other)
 
 
 cache_bytes = Exercise(
     "cache_bytes",
     signature="batch length num_heads d_k num_layers bytes_per_number",
     expects="a number: the bytes of all keys and values.",
-    reference=_bytes,
+    reference=bytes_of,
     parts=_number,
     read=read.WEIGHS,
-    probes=[Probe(f"{layers} layers of {h} heads" if layers > 1 else f"one layer of {h} heads", (b, t, h, d, layers, n)) for b, t, h, d, layers, n in _SIZES],
-    mistakes=[
-        Mistake(
-            "bytes_one_of_two",
-            "You count keys or values. Both are kept.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) / 2,
-        ),
-        Mistake("bytes_one_layer", "You count one layer. Every layer keeps its own.", lambda b, t, h, d, layers, n: _bytes(b, t, h, d, 1, n)),
-        Mistake("bytes_one_text", "You count one text of the batch.", lambda b, t, h, d, layers, n: _bytes(1, t, h, d, layers, n)),
-        Mistake("bytes_one_token", "You count one token. All tokens so far are kept.", lambda b, t, h, d, layers, n: _bytes(b, 1, h, d, layers, n)),
-        Mistake("bytes_one_head", "You count one head.", lambda b, t, h, d, layers, n: _bytes(b, t, 1, d, layers, n)),
-        Mistake(
-            "bytes_heads_not_wide",
-            "The width of a head is missing: a key is d_k numbers.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, 1, layers, n),
-        ),
-        Mistake(
-            "bytes_numbers",
-            "You count numbers, or take another size for each. The bytes of a number are given.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, 1),
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, 4),
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, 2),
-        ),
-        Mistake("bytes_bits", "You count bits. A byte is eight of them.", lambda b, t, h, d, layers, n: 8 * _bytes(b, t, h, d, layers, n)),
-        Mistake(
-            "bytes_other_unit",
-            "Your number is in kibi-, mebi- or gibibytes, or in their decimal kin. Asked for are bytes.",
-            *(lambda b, t, h, d, layers, n, u=u: _bytes(b, t, h, d, layers, n) / u for u in (1024, 1024**2, 1024**3, 1e3, 1e6, 1e9)),
-        ),
-        Mistake(
-            "bytes_table",
-            "You count the table of weights, which grows with the square of the length. A cache keeps keys and values alone.",
-            lambda b, t, h, d, layers, n: layers * b * h * t * t * n,
-            lambda b, t, h, d, layers, n: 2 * layers * b * h * t * t * n,
-            lambda b, t, h, d, layers, n: 2 * layers * b * h * t * t * d * n,
-        ),
-        Mistake(
-            "bytes_queries_too",
-            "You count queries as well. A query is needed once, and not kept.",
-            lambda b, t, h, d, layers, n: 3 * _bytes(b, t, h, d, layers, n) // 2,
-        ),
-        Mistake(
-            "bytes_added",
-            "Something is added where it should be multiplied.",
-            lambda b, t, h, d, layers, n: 2 * (layers + b * t * h * d * n),
-            lambda b, t, h, d, layers, n: 2 + layers * b * t * h * d * n,
-            lambda b, t, h, d, layers, n: (2 + layers * b * t * h * d) * n,
-            lambda b, t, h, d, layers, n: 2 * layers * b * t * (h + d) * n,
-            lambda b, t, h, d, layers, n: 2 * layers * (b + t) * h * d * n,
-            Sign(lambda trials: _is_a_sum(trials)),
-        ),
-        Mistake(
-            "bytes_heads_twice",
-            "A factor stands twice: heads squared, or the width of all heads where that of one belongs.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) * h,
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) * d,
-        ),
-        Mistake(
-            "bytes_two_twice",
-            "Your number is twice as large: keys and values are two, and you count them as four.",
-            lambda b, t, h, d, layers, n: 2 * _bytes(b, t, h, d, layers, n),
-        ),
-        Mistake(
-            "bytes_length_off",
-            "You count one token too few or too many. A text of `length` tokens keeps that many keys.",
-            lambda b, t, h, d, layers, n: _bytes(b, t - 1, h, d, layers, n),
-            lambda b, t, h, d, layers, n: _bytes(b, t + 1, h, d, layers, n),
-        ),
-        Mistake(
-            "bytes_of_every_step",
-            "You add up what the cache weighs after each token. What is kept is kept once.",
-            lambda b, t, h, d, layers, n: _bytes(b, t * (t - 1) // 2, h, d, layers, n),
-            lambda b, t, h, d, layers, n: _bytes(b, t * (t + 1) // 2, h, d, layers, n),
-        ),
-        Mistake(
-            "bytes_power",
-            "A power stands where two numbers should be multiplied.",
-            lambda b, t, h, d, layers, n: 2 * b * t * h * d * layers**n,
-            lambda b, t, h, d, layers, n: _bytes(b, t, 1, h**d, layers, n),
-            lambda b, t, h, d, layers, n: (layers * b * t * h * d) ** 2 * n,
-            lambda b, t, h, d, layers, n: layers * (b * t * h * d) ** 2 * n,
-        ),
+    probes=[
+        Probe(f"{layers} layers of {h} heads" if layers > 1 else f"one layer of {h} heads", (b, t, h, d, layers, n))
+        for b, t, h, d, layers, n in _SIZES
     ],
+    mistakes=BYTES,
 )

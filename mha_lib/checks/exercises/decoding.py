@@ -30,7 +30,9 @@ def _a_triangle(trials) -> bool:
     masks = [t.seen.parts.get("mask") for t in trials]
     if any(m is None or m.shape != t.want.parts["mask"].shape for m, t in zip(masks, trials)):
         return False
-    return all(any(torch.equal(m, torch.ones_like(m).tril(d)) for d in range(-m.size(-2), m.size(-1) + 1)) for m in masks)
+    return all(
+        any(torch.equal(m, torch.ones_like(m).tril(d)) for d in range(-m.size(-2), m.size(-1) + 1)) for m in masks
+    )
 
 
 def _ones(queries, keys):
@@ -48,7 +50,8 @@ offset_causal_mask = Exercise(
     mistakes=[
         Mistake(
             "offset_top_left",
-            "Your triangle stands at the top left: the first of the new tokens sees key 0 alone. It stands behind all the earlier keys.",
+            "Your triangle stands at the top left: the first of the new tokens sees key 0 alone. It stands behind all "
+            "the earlier keys.",
             lambda q, k: _ones(q, k).tril(),
         ),
         Mistake(
@@ -63,7 +66,8 @@ offset_causal_mask = Exercise(
         ),
         Mistake(
             "offset_all_allowed",
-            "Your mask blocks nothing. One query alone may see all; of several, the earlier ones would see the later ones.",
+            "Your mask blocks nothing. One query alone may see all; of several, the earlier ones would see the later "
+            "ones.",
             lambda q, k: _ones(q, k),
         ),
         Mistake(
@@ -123,12 +127,14 @@ offset_causal_mask = Exercise(
         ),
         Mistake(
             "offset_from_behind",
-            "Your queries see the last keys and not the first: the first query sees one key, the last one. What may be seen begins at key 0.",
+            "Your queries see the last keys and not the first: the first query sees one key, the last one. What may "
+            "be seen begins at key 0.",
             lambda q, k: _ones(q, k).tril().flip(-1),
         ),
         Mistake(
             "offset_moved_otherwise",
-            "Your triangle is moved, but not by as many places as there are earlier keys. The last query sees every key, each one before it one less.",
+            "Your triangle is moved, but not by as many places as there are earlier keys. The last query sees every "
+            "key, each one before it one less.",
             Sign(_a_triangle),
         ),
     ],
@@ -199,14 +205,20 @@ def _reads_again(specimen):
     lengths = _passes(specimen)
     if sum(lengths) <= 11:
         return None
-    return {"yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths))}", "expected": "the prompt once, then one token a pass"}
+    return {
+        "yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths))}",
+        "expected": "the prompt once, then one token a pass",
+    }
 
 
 def _reads_one_by_one(specimen):
     lengths = _passes(specimen)
     if not lengths or lengths[0] > 1:
         return None
-    return {"yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths[:8]))}", "expected": "5, the whole prompt, in the first"}
+    return {
+        "yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths[:8]))}",
+        "expected": "5, the whole prompt, in the first",
+    }
 
 
 _PROMPT = torch.tensor([[3, 17, 8, 25], [30, 2, 11, 6]])
@@ -228,12 +240,14 @@ generate = Exercise(
     mistakes=[
         Mistake(
             "gen_reads_again",
-            "The tokens are right, but the model reads the whole text again at every step. The cache is there so that it need not.",
+            "The tokens are right, but the model reads the whole text again at every step. The cache is there so that "
+            "it need not.",
             Law(_reads_again),
         ),
         Mistake(
             "gen_prompt_one_by_one",
-            "The tokens are right, but the prompt goes through the model token by token. It is all there: one pass fills the caches.",
+            "The tokens are right, but the prompt goes through the model token by token. It is all there: one pass "
+            "fills the caches.",
             Law(_reads_one_by_one),
         ),
         Mistake(
@@ -244,7 +258,8 @@ generate = Exercise(
         ),
         Mistake(
             "gen_prompt_without_mask",
-            "The prompt goes through the model without a mask: its tokens see what comes after them, and what the second layer keeps is not what it would be.",
+            "The prompt goes through the model without a mask: its tokens see what comes after them, and what the "
+            "second layer keeps is not what it would be.",
             generate_with(mask=lambda new, caches: None),
             read=read.KEPT,
         ),
@@ -265,11 +280,14 @@ generate = Exercise(
             "Every step begins with empty caches: the new token finds nothing of the text.",
             generate_with(go_on=lambda caches, model: model.new_caches()),
             generate_with(given=lambda caches, i: None, mask=lambda new, caches: causal_mask(new.size(1))),
-            lambda model, prompt, count: generate_with(go_on=lambda caches, model: model.new_caches())(model, prompt[:, -1:], count, prompt),
+            lambda model, prompt, count: generate_with(go_on=lambda caches, model: model.new_caches())(
+                model, prompt[:, -1:], count, prompt
+            ),
         ),
         Mistake(
             "gen_mask_inverted",
-            "The mask of the prompt is turned over: its tokens see what comes after them, and nothing before. True means may attend.",
+            "The mask of the prompt is turned over: its tokens see what comes after them, and nothing before. True "
+            "means may attend.",
             generate_with(mask=_upside_down),
             read=read.MEANING,
         ),
@@ -321,7 +339,8 @@ generate = Exercise(
         ),
         Mistake(
             "gen_largest_of_another_axis",
-            "You look for the largest along another axis than that of the vocabulary, so what comes out is the number of a row or a text.",
+            "You look for the largest along another axis than that of the vocabulary, so what comes out is the number "
+            "of a row or a text.",
             *(
                 generate_with(pick=pick, mask=mask)
                 for pick in (lambda scores: scores[:, -1:].argmax(1), lambda scores: scores.argmax(1))
@@ -360,7 +379,8 @@ generate = Exercise(
         ),
         Mistake(
             "gen_caches_of_another_text",
-            "The first call is right and the second is not: the caches of one text are still there when the next one begins.",
+            "The first call is right and the second is not: the caches of one text are still there when the next one "
+            "begins.",
             Sign(lambda trials: len(trials) > 1 and trials[0].agrees and not trials[1].agrees),
         ),
     ],
@@ -387,17 +407,23 @@ def _right_attention(query, key, value):
 bug_decoding = BugHunt(
     "bug_decoding",
     signature="query key value",
-    expects="the arguments (query, key, value) of a call on which the output is wrong: (B, T_q, d_k), and (B, T_k, d_k) twice, T_q at most T_k.",
+    expects="the arguments (query, key, value) of a call on which the output is wrong: (B, T_q, d_k), and (B, T_k, "
+    "d_k) twice, T_q at most T_k.",
     reference=_right_attention,
     buggy=planted.attention_cached,
     read=read.CHUNK,
     lucky=(
         Lucky(
             "shows_more_queries",
-            "Here are more queries than keys. Each query is a token whose key is among the keys, so there are at least as many keys.",
+            "Here are more queries than keys. Each query is a token whose key is among the keys, so there are at "
+            "least as many keys.",
             lambda query, key, value: query.size(-2) > key.size(-2),
         ),
-        Lucky("hidden_by_one_query", "One query alone may see every key, and here it does.", lambda query, key, value: query.size(-2) == 1),
+        Lucky(
+            "hidden_by_one_query",
+            "One query alone may see every key, and here it does.",
+            lambda query, key, value: query.size(-2) == 1,
+        ),
         Lucky(
             "hidden_by_an_empty_cache",
             "Here there are as many queries as keys. In a square, top left and bottom right are the same.",

@@ -3,22 +3,16 @@
 import math
 
 import torch
-from torch import Tensor
 
 from mha_lib.checks import read
 from mha_lib.checks.case import Mistake, Probe, Sign
 from mha_lib.checks.compare import close, one_tensor
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.rotary import BASE, ROTATE, evens, exponents, rotate_with
 from mha_lib.checks.recipe import Recipe
 
-BASE = 10_000.0
-
 # -- the sinusoidal table
-
-
-def _evens(d_model: int) -> Tensor:
-    return torch.arange(0, d_model, 2).float()
 
 
 def _table(steps, note, length, d_model):
@@ -28,13 +22,11 @@ def _table(steps, note, length, d_model):
     return steps.join(steps.waves(sine, cosine))
 
 
-_exponent = lambda d_model: _evens(d_model) / d_model
-
 sinusoidal_with = Recipe(
     _table,
     places=torch.arange,
-    sines=_exponent,
-    cosines=_exponent,
+    sines=exponents,
+    cosines=exponents,
     angle=lambda places, exponent: places / BASE**exponent,
     waves=lambda sine, cosine: (sine.sin(), cosine.cos()),
     join=lambda pair: torch.stack(pair, -1).flatten(-2),
@@ -44,7 +36,7 @@ sinusoidal_with = Recipe(
 def _grows(trials):
     """Row 1 is that of speeds that grow; further down such large angles are a matter of rounding."""
     length, d_model = trials[0].probe.args
-    table, exponent = trials[0].seen.parts.get("table"), _exponent(d_model)
+    table, exponent = trials[0].seen.parts.get("table"), exponents(d_model)
     if table is None or table.shape != (length, d_model):
         return False
     angle = BASE**exponent
@@ -67,7 +59,8 @@ def _both_exponents(exponent):
 sinusoidal = Exercise(
     "sinusoidal",
     signature="length d_model",
-    expects="a table (length, d_model) of 32-bit floats: feature 2i a sine, feature 2i + 1 the cosine of the same angle.",
+    expects="a table (length, d_model) of 32-bit floats: feature 2i a sine, feature 2i + 1 the cosine of the same "
+    "angle.",
     reference=sinusoidal_with,
     parts=one_tensor("table"),
     read=read.ADD_TABLE,
@@ -79,25 +72,26 @@ sinusoidal = Exercise(
         Mistake(
             "sin_exponent_doubled",
             "The exponent is twice as large as it should be: your even numbers are 2i already, and are doubled again.",
-            _both_exponents(lambda d: 2 * _evens(d) / d),
+            _both_exponents(lambda d: 2 * evens(d) / d),
         ),
         Mistake(
             "sin_exponent_halved",
             "The exponent is half as large as it should be: i / d_model, where the formula has 2i / d_model.",
-            _both_exponents(lambda d: _evens(d) / 2 / d),
+            _both_exponents(lambda d: evens(d) / 2 / d),
         ),
         Mistake(
             "sin_pairs_from_one",
             "You count the pairs from 1. The first pair has the exponent 0, so it turns by one radian a place.",
-            _both_exponents(lambda d: (_evens(d) + 2) / d),
-            _both_exponents(lambda d: (_evens(d) + 1) / d),
+            _both_exponents(lambda d: (evens(d) + 2) / d),
+            _both_exponents(lambda d: (evens(d) + 1) / d),
         ),
         Mistake(
             "sin_two_speeds_in_a_pair",
-            "Sine and cosine of a pair turn at different speeds. They are the two halves of one hand: same angle for both.",
-            sinusoidal_with(cosines=lambda d: (_evens(d) + 1) / d),
-            sinusoidal_with(cosines=lambda d: 2 * (_evens(d) + 1) / d, sines=lambda d: 2 * _evens(d) / d),
-            sinusoidal_with(cosines=lambda d: (_evens(d) + 2) / d),
+            "Sine and cosine of a pair turn at different speeds. They are the two halves of one hand: same angle for "
+            "both.",
+            sinusoidal_with(cosines=lambda d: (evens(d) + 1) / d),
+            sinusoidal_with(cosines=lambda d: 2 * (evens(d) + 1) / d, sines=lambda d: 2 * evens(d) / d),
+            sinusoidal_with(cosines=lambda d: (evens(d) + 2) / d),
         ),
         Mistake(
             "sin_two_blocks",
@@ -111,7 +105,8 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_one_wave",
-            "Every feature is the same kind of wave. With sines alone a product of two rows is not a matter of distance.",
+            "Every feature is the same kind of wave. With sines alone a product of two rows is not a matter of "
+            "distance.",
             sinusoidal_with(waves=lambda sine, cosine: (sine.sin(), cosine.sin())),
             sinusoidal_with(waves=lambda sine, cosine: (sine.cos(), cosine.cos())),
         ),
@@ -129,7 +124,10 @@ sinusoidal = Exercise(
         Mistake(
             "sin_other_base",
             "The base of the power is not 10,000.",
-            *(sinusoidal_with(angle=lambda places, exponent, b=b: places / b**exponent) for b in (1000.0, 100_000.0, math.e)),
+            *(
+                sinusoidal_with(angle=lambda places, exponent, b=b: places / b**exponent)
+                for b in (1000.0, 100_000.0, math.e)
+            ),
         ),
         Mistake(
             "sin_other_logarithm",
@@ -145,16 +143,19 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_power_of_the_base_alone",
-            "Only the base is raised to a power, and what should be the exponent is multiplied: brackets are missing around 2i / d_model.",
-            sinusoidal_with(angle=lambda places, exponent: torch.where(exponent == 0, places, places / (BASE**2 * exponent / 2))),
+            "Only the base is raised to a power, and what should be the exponent is multiplied: brackets are missing "
+            "around 2i / d_model.",
+            sinusoidal_with(
+                angle=lambda places, exponent: torch.where(exponent == 0, places, places / (BASE**2 * exponent / 2))
+            ),
             sinusoidal_with(angle=lambda places, exponent: places / (BASE**2 * exponent / 2).clamp(min=1e-30)),
         ),
         Mistake(
             "sin_other_divisor",
             "Your exponent is divided by another number than d_model.",
-            _both_exponents(lambda d: _evens(d) * (1 / (d - 2))),
-            _both_exponents(lambda d: _evens(d) / (d - 2)),
-            _both_exponents(lambda d: _evens(d) / (d - 1)),
+            _both_exponents(lambda d: evens(d) * (1 / (d - 2))),
+            _both_exponents(lambda d: evens(d) / (d - 2)),
+            _both_exponents(lambda d: evens(d) / (d - 1)),
         ),
         Mistake(
             "sin_full_circles",
@@ -174,7 +175,8 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_other_angles",
-            "Each pair is a sine and a cosine of one angle, but of another than place / 10,000^(2i / d_model). Look at the exponent first.",
+            "Each pair is a sine and a cosine of one angle, but of another than place / 10,000^(2i / d_model). Look "
+            "at the exponent first.",
             Sign(_pairs_of_a_hand),
         ),
         Mistake(
@@ -206,89 +208,13 @@ sinusoidal = Exercise(
 # -- rotary positions
 
 
-def _halves(x):
-    return x.chunk(2, -1)
-
-
-def neighbours(x):
-    return x[..., 0::2], x[..., 1::2]
-
-
-def side_by_side(first, second):
-    return torch.cat((first, second), -1)
-
-
-def interleaved(first, second):
-    return torch.stack((first, second), -1).flatten(-2)
-
-
-def _angles(places, exponent):
-    return places.float().unsqueeze(-1) / BASE**exponent
-
-
-def turned(first, second, cos, sin):
-    return first * cos - second * sin, second * cos + first * sin
-
-
-def _rotation(steps, note, x, places):
-    angle = note("the angles", steps.angle(steps.places(x, places), steps.exponent(x.size(-1))))
-    first, second = steps.cut(x)
-    return steps.join(*steps.turn(first, second, angle.cos(), angle.sin()))
-
-
-rotate_with = Recipe(
-    _rotation,
-    places=lambda x, places: places,
-    exponent=_exponent,
-    angle=_angles,
-    cut=_halves,
-    turn=turned,
-    join=side_by_side,
-)
-
-
-def _half_and_half(x, places, angles, swap):
-    """Turn as cos * x + sin * swapped x, with the angles laid over all features by hand."""
-    angle = angles(_angles(places, _exponent(x.size(-1))))
-    return x * angle.cos() + swap(x) * angle.sin()
-
-
-def _swap_halves(x):
-    first, second = _halves(x)
-    return torch.cat((-second, first), -1)
-
-
-def _swap_neighbours(x):
-    first, second = neighbours(x)
-    return interleaved(-second, first)
-
-
-def _twice(angle):
-    return torch.cat((angle, angle), -1)
-
-
-def _turned_by_other_angles(trials):
-    """Every pair keeps its norm, and at place 0 all stay as they are."""
-    told = [t for t in trials if not t.probe.gradient]
-    if any(t.seen.error is not None or t.seen.parts["result"].shape != t.probe.args[0].shape for t in told):
-        return False
-    given = [(t.seen.parts["result"].detach(), t.probe.args[0], t.want.parts["result"]) for t in told]
-    if all(close(got, want, 1e-4) for got, _, want in given):
-        return False
-    norms = [[torch.stack(x.double().chunk(2, -1)).norm(dim=0) for x in (got, before)] for got, before, _ in given]
-    return all(close(*both, 1e-3) for both in norms) and close(given[0][0][..., 0, :], given[0][1][..., 0, :], 1e-4)
-
-
-def _each_twice(angle):
-    return angle.repeat_interleave(2, -1)
-
-
 _X = normal(2, 3, 5, 8, seed=301)
 
 rotate = Exercise(
     "rotate",
     signature="x positions",
-    expects="x turned, of the same shape: features i and i + d_k/2 are a pair, pair i turns by position / 10,000^(2i / d_k).",
+    expects="x turned, of the same shape: features i and i + d_k/2 are a pair, pair i turns by position / 10,000^(2i "
+    "/ d_k).",
     reference=rotate_with,
     parts=one_tensor("result"),
     read=read.TURN,
@@ -302,156 +228,5 @@ rotate = Exercise(
         Probe("one token", (normal(2, 3, 1, 8, seed=306), torch.tensor([11])), tolerance=1e-4),
         Probe("gradients", (_X, torch.arange(7, 12)), gradient=True, tolerance=1e-4),
     ],
-    mistakes=[
-        Mistake(
-            "rot_neighbours",
-            "Your pairs are neighbours, features 2i and 2i + 1. That is the other layout; asked for are i and i + d_k/2.",
-            rotate_with(cut=neighbours, join=interleaved),
-            read=read.LAYOUTS,
-        ),
-        Mistake(
-            "rot_layouts_mixed",
-            "Two layouts are mixed: the angles are laid out for one kind of pairs, and the features are paired in the other.",
-            lambda x, p: _half_and_half(x, p, _each_twice, _swap_halves),
-            lambda x, p: _half_and_half(x, p, _twice, _swap_neighbours),
-            read=read.LAYOUTS,
-        ),
-        Mistake(
-            "rot_joined_otherwise",
-            "The features are cut in one layout and joined in the other, so they come back in another order.",
-            rotate_with(join=interleaved),
-            rotate_with(cut=neighbours),
-            read=read.LAYOUTS,
-        ),
-        Mistake(
-            "rot_backwards",
-            "You turn the other way round: the minus stands in the wrong half.",
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos + b * sin, b * cos - a * sin)),
-        ),
-        Mistake(
-            "rot_no_minus",
-            "No minus anywhere. Without it the pair is not turned, and its norm changes.",
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos + b * sin, b * cos + a * sin)),
-        ),
-        Mistake(
-            "rot_both_minus",
-            "There is a minus in both halves. One of them needs a plus.",
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos - b * sin, b * cos - a * sin)),
-        ),
-        Mistake(
-            "rot_uses_new_first",
-            "The second half is computed from the first half as it was turned already. Both need the old features.",
-            rotate_with(turn=lambda a, b, cos, sin: ((new := a * cos - b * sin), b * cos + new * sin)),
-        ),
-        Mistake(
-            "rot_sine_and_cosine_exchanged",
-            "Sine and cosine are exchanged: at place 0 your pairs are turned by a quarter.",
-            rotate_with(turn=lambda a, b, cos, sin: turned(a, b, sin, cos)),
-        ),
-        Mistake(
-            "rot_second_half_left",
-            "Only one half is turned; the other comes back as it was, or is missing.",
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos - b * sin, b)),
-            rotate_with(turn=lambda a, b, cos, sin: (a, b * cos + a * sin)),
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos - b * sin, b[..., :0])),
-        ),
-        Mistake(
-            "rot_only_scaled",
-            "Each feature is multiplied by its own number. Turning mixes the two features of a pair.",
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos, b * cos)),
-            rotate_with(turn=lambda a, b, cos, sin: (a * cos, b * sin)),
-        ),
-        Mistake(
-            "rot_added",
-            "You add sines and cosines to x. That is the table of 2017; rotary positions turn the features.",
-            rotate_with(turn=lambda a, b, cos, sin: (a + sin, b + cos)),
-            rotate_with(turn=lambda a, b, cos, sin: (a + cos, b + sin)),
-            lambda x, p: x + torch.stack(((angle := _angles(p, _exponent(x.size(-1)))).sin(), angle.cos()), -1).flatten(-2),
-        ),
-        Mistake(
-            "rot_counts_heads",
-            "You count along axis 1, the heads. All tokens of a head are turned alike, which no score notices.",
-            rotate_with(places=lambda x, p: torch.arange(x.size(1)).unsqueeze(-1) if x.dim() == 4 else p),
-            rotate_with(places=lambda x, p: torch.arange(x.size(-3)).unsqueeze(-1) if x.dim() > 2 else p),
-        ),
-        Mistake(
-            "rot_positions_on_heads",
-            "The given positions meet axis 1, the heads, and not the tokens.",
-            rotate_with(angle=lambda p, e: _angles(p, e).unsqueeze(-2)),
-        ),
-        Mistake(
-            "rot_counts_from_zero",
-            "You count from 0 and do not use the positions that are given. Tokens that follow others start elsewhere.",
-            rotate_with(places=lambda x, p: torch.arange(x.size(-2))),
-            read=read.GO_ON,
-        ),
-        Mistake(
-            "rot_one_too_far",
-            "Every position is off by one.",
-            rotate_with(places=lambda x, p: p + 1),
-            rotate_with(places=lambda x, p: p - 1),
-        ),
-        Mistake(
-            "rot_exponent_doubled",
-            "The exponent is twice as large as it should be: your even numbers are 2i already, and are doubled again.",
-            rotate_with(exponent=lambda d: 2 * _evens(d) / d),
-        ),
-        Mistake(
-            "rot_exponent_halved",
-            "The exponent is half as large as it should be: i / d_k, where the formula has 2i / d_k.",
-            rotate_with(exponent=lambda d: _evens(d) / 2 / d),
-        ),
-        Mistake(
-            "rot_speeds_grow",
-            "Your pairs turn faster and faster: the power multiplies the position, where it should divide it.",
-            rotate_with(angle=lambda p, e: p.float().unsqueeze(-1) * BASE**e),
-        ),
-        Mistake(
-            "rot_one_speed",
-            "All pairs turn at the same speed: the exponent is missing.",
-            rotate_with(angle=lambda p, e: p.float().unsqueeze(-1) * torch.ones_like(e)),
-            rotate_with(angle=lambda p, e: p.float().unsqueeze(-1) / BASE * torch.ones_like(e)),
-        ),
-        Mistake(
-            "rot_other_base",
-            "The base of the power is not 10,000.",
-            *(rotate_with(angle=lambda p, e, b=b: p.float().unsqueeze(-1) / b**e) for b in (1000.0, 500_000.0, 100_000.0)),
-        ),
-        Mistake(
-            "rot_degrees",
-            "The angle is turned into degrees, or out of them. The formula counts in radians, as sin and cos do.",
-            rotate_with(angle=lambda p, e: torch.deg2rad(_angles(p, e))),
-            rotate_with(angle=lambda p, e: torch.rad2deg(_angles(p, e))),
-        ),
-        Mistake(
-            "rot_full_circles",
-            "The angle is multiplied by 2π. The formula counts in radians: the first pair turns by one radian a place.",
-            rotate_with(angle=lambda p, e: 2 * math.pi * _angles(p, e)),
-        ),
-        Mistake(
-            "rot_halves_exchanged",
-            "Both halves are turned and stand in each other's places: the first half of the features comes first again.",
-            rotate_with(join=lambda a, b: side_by_side(b, a)),
-        ),
-        Mistake(
-            "rot_joined_on_another_axis",
-            "The two halves are right, and are joined along another axis than that of the features.",
-            rotate_with(join=lambda a, b: torch.cat((a, b))),
-            rotate_with(join=lambda a, b: torch.cat((a, b), 1)),
-            rotate_with(join=lambda a, b: torch.cat((a, b), -2)),
-            rotate_with(join=lambda a, b: torch.stack((a, b))),
-            rotate_with(join=lambda a, b: torch.stack((a, b), -1)),
-            rotate_with(join=lambda a, b: torch.stack((a, b), -2)),
-        ),
-        Mistake(
-            "rot_other_angles",
-            "Every pair is turned, but by another angle than position / 10,000^(2i / d_k). Look at the exponent first.",
-            Sign(_turned_by_other_angles),
-        ),
-        Mistake(
-            "rot_changes_its_input",
-            "Your code writes into x itself. The caller still needs it.",
-            Sign(lambda trials: any("x" in t.seen.changed for t in trials)),
-        ),
-    ],
+    mistakes=ROTATE,
 )

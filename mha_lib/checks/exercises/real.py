@@ -1,4 +1,4 @@
-"""The checks of chapter 14 about the whole model: its weights and its attention. The model is loaded when a check needs it."""
+"""The checks of chapter 14 about the whole model: its weights and its attention. It is loaded when a check needs it."""
 
 import copy
 import functools
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from mha_lib import real_model
 from mha_lib.checks import read
-from mha_lib.checks.case import Fresh, Law, Mistake, Probe, Sign
+from mha_lib.checks.case import Fresh, Law, Mistake, Probe
 from mha_lib.checks.compare import one_tensor, output_and_weights
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.exercises.transfers import COMMON, ORDERS, ROLES, copies, load_and_run
 from mha_lib.checks.guard import Guard
 from mha_lib.checks.inputs import normal
-from mha_lib.checks.recipe import cleared
+from mha_lib.checks.mistakes.real_attention import REAL_ATTENTION, adapter
 from mha_lib.checks.result import NOT_ATTEMPTED, Result
 from mha_lib.checks.words import listed
 from mha_lib.experiments.training import seeded
@@ -30,7 +30,11 @@ class RealExercise(Exercise):
 
     def judge(self, answer: object) -> Result:
         missing = _missing()
-        return Result(self.name, NOT_ATTEMPTED, f"This check needs the real model. {missing}") if missing else super().judge(answer)
+        return (
+            Result(self.name, NOT_ATTEMPTED, f"This check needs the real model. {missing}")
+            if missing
+            else super().judge(answer)
+        )
 
 
 def _missing() -> str:
@@ -57,7 +61,13 @@ def small_bert():
     from transformers import BertConfig, BertModel
 
     def make():
-        sizes = {"vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 32}
+        sizes = {
+            "vocab_size": 40,
+            "hidden_size": 24,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "intermediate_size": 32,
+        }
         model = BertModel(BertConfig(**sizes, max_position_embeddings=16, attn_implementation="eager"))
         with torch.no_grad():
             for parameter in model.encoder.parameters():
@@ -102,7 +112,12 @@ _OF_THE_SMALL = copy_of(lambda: small_bert().encoder.layer[1].attention, "the at
 _STATES = (normal(2, 5, 384, seed=181, scale=0.5),) * 3
 _NARROW = (normal(3, 7, 24, seed=182),) * 3
 
-_NAMES = {"q": ("w_q", "self.query"), "k": ("w_k", "self.key"), "v": ("w_v", "self.value"), "o": ("w_o", "output.dense")}
+_NAMES = {
+    "q": ("w_q", "self.query"),
+    "k": ("w_k", "self.key"),
+    "v": ("w_v", "self.value"),
+    "o": ("w_o", "output.dense"),
+}
 
 
 def _filled(call: Callable, probe: Probe, guard: Guard) -> tuple[nn.Module, nn.Module, list] | None:
@@ -123,7 +138,9 @@ def _held(layer: nn.Module, theirs: nn.Module, before: list) -> dict[str, str]:
             known |= {"what it held before": old[i], "0 everywhere": torch.zeros_like(x)}
             known |= {f"the {kind} of {name}, turned over": given[r][i].mT for r, (_, name) in _NAMES.items() if i == 0}
             if not torch.equal(x, given[role][i]):
-                found[f"{mine}.{kind}"] = next((w for w, y in known.items() if x.shape == y.shape and torch.equal(x, y)), "other numbers")
+                found[f"{mine}.{kind}"] = next(
+                    (w for w, y in known.items() if x.shape == y.shape and torch.equal(x, y)), "other numbers"
+                )
     return found
 
 
@@ -150,7 +167,8 @@ class LoadExercise(RealExercise):
 load_real_weights = LoadExercise(
     "load_real_weights",
     signature="layer bert_attention query key value",
-    expects="nothing to return: afterwards layer(x, x, x) must give what bert_attention computes before its residual and norm.",
+    expects="nothing to return: afterwards layer(x, x, x) must give what bert_attention computes before its residual "
+    "and norm.",
     reference=copies(),
     parts=one_tensor("output of layer"),
     apply=load_and_run,
@@ -176,7 +194,8 @@ load_real_weights = LoadExercise(
         ),
         Mistake(
             "real_output_forgotten",
-            "The last linear of your layer keeps its random weights. The model's own stands in `output`, apart from the other three.",
+            "The last linear of your layer keeps its random weights. The model's own stands in `output`, apart from "
+            "the other three.",
             copies(weights="qkv", biases="qkv"),
             copies(weights="qkv"),
         ),
@@ -191,76 +210,6 @@ load_real_weights = LoadExercise(
 
 
 # -- attention inside the model
-
-
-def _fill(scores: Tensor, mask: Tensor, lowest: float | None = None) -> Tensor:
-    return scores.masked_fill(~mask, torch.finfo(scores.dtype).min if lowest is None else lowest)
-
-
-def _by_infinity(scores: Tensor, mask: Tensor) -> Tensor:
-    return _fill(scores, mask, -torch.inf)
-
-
-def _turned(scores: Tensor, mask: Tensor) -> Tensor:
-    return _by_infinity(scores, mask.mT)
-
-
-def _from_the_next(scores: Tensor, mask: Tensor) -> Tensor:
-    return _by_infinity(scores, ~mask)
-
-
-def _in_turn(x: Tensor, n: int) -> Tensor:
-    return x.repeat(1, n, 1, 1)
-
-
-def _heads_last(output: Tensor) -> Tensor:
-    return output.permute(0, 2, 3, 1)
-
-
-def _cut_otherwise(output: Tensor) -> Tensor:
-    return output.transpose(1, 2).reshape(output.size(0), output.size(2), output.size(3), output.size(1))
-
-
-def _adapter(
-    *,
-    repeat=lambda x, n: x.repeat_interleave(n, 1),
-    repeat_values=None,
-    replaces=False,
-    normalise=lambda scores: scores.softmax(-1),
-    pair=lambda output, weights: (output, weights),
-    causal=lambda module, query, key: bool(module.is_causal) and query.size(2) > 1,
-    hide=_fill,
-    hide_future=_fill,
-    factor=lambda query, scaling: scaling,
-    place=lambda output: output.transpose(1, 2),
-    give=lambda weights: weights,
-):
-    """Return an attention function as transformers calls it, with some steps replaced."""
-
-    def attend(module, query, key, value, attention_mask, scaling=None, **options):
-        groups = query.size(1) // key.size(1)
-        if groups > 1:
-            key, value = repeat(key, groups), (repeat_values or repeat)(value, groups)
-        scores = query @ key.transpose(-2, -1) * factor(query, scaling or query.size(-1) ** -0.5)
-        if replaces and causal(module, query, key):
-            attention_mask = None
-        if attention_mask is None and causal(module, query, key):
-            scores = hide_future(scores, torch.ones(query.size(2), key.size(2), dtype=torch.bool).tril())
-        if attention_mask is not None:
-            scores = hide(scores, attention_mask)
-        weights = normalise(scores)
-        return pair(place(weights @ value), give(weights))
-
-    return attend
-
-
-def _both_masks(hide: Callable) -> tuple:
-    """Return a mistake with the mask that is given, and the same with the one that is made as well."""
-    return tuple(
-        _adapter(hide=hide, hide_future=future, normalise=normalise)
-        for normalise in (lambda scores: scores.softmax(-1), cleared)
-        for future in (_fill, _by_infinity, hide)
-    )
 
 
 def _call_inside(function, module, *arguments):
@@ -290,12 +239,6 @@ def _merged(value: object) -> dict[str, Tensor]:
     return parts | {"output": output.flatten(2) if side_by_side else output}
 
 
-def _other_axes(trials):
-    """The output has four axes, and never those asked for."""
-    told = [t.seen.parts["output"] for t in trials if t.is_wrong and t.seen.error is None]
-    return bool(told) and all(x.dim() == 4 for x in told)
-
-
 def _inputs(batch, heads, kv_heads, queries, keys, width, seed):
     return (
         normal(batch, heads, queries, width, seed=seed),
@@ -315,18 +258,14 @@ def _module(is_causal: bool) -> Fresh:
     return Fresh(lambda: SimpleNamespace(is_causal=is_causal, training=False), f"a layer with is_causal {is_causal}")
 
 
-def _only_grouped_fail(trials):
-    wrong = [t for t in trials if t.is_wrong]
-    return bool(wrong) and all(t.seen.error is not None and "fewer" in t.probe.label for t in wrong)
-
-
 _ENCODER, _CAUSAL = _module(False), _module(True)
 
 my_attention = RealExercise(
     "my_attention",
     signature="module query key value attention_mask",
-    expects="a pair (output, weights): output (B, T_q, h, d_k), the heads behind the tokens, and weights (B, h, T_q, T_k).",
-    reference=_adapter(),
+    expects="a pair (output, weights): output (B, T_q, h, d_k), the heads behind the tokens, and weights (B, h, T_q, "
+    "T_k).",
+    reference=adapter(),
     parts=_merged,
     apply=_call_inside,
     read=read.REAL_INSIDE,
@@ -336,113 +275,15 @@ my_attention = RealExercise(
         Probe("a causal model without a mask", (_CAUSAL, *_inputs(2, 6, 6, 5, 5, 8, 197), None)),
         Probe("a causal model with a mask", (_CAUSAL, *_inputs(3, 6, 6, 5, 5, 8, 200), _may(3, 5, 5, causal=True))),
         Probe("one new token over seven keys", (_CAUSAL, *_inputs(2, 6, 6, 1, 7, 8, 203), None)),
-        Probe("fewer key heads than query heads", (_CAUSAL, *_inputs(3, 6, 2, 5, 5, 8, 206), _may(3, 5, 5, causal=True))),
+        Probe(
+            "fewer key heads than query heads", (_CAUSAL, *_inputs(3, 6, 2, 5, 5, 8, 206), _may(3, 5, 5, causal=True))
+        ),
         Probe("as many sentences as heads", (_ENCODER, *_inputs(4, 4, 4, 5, 5, 8, 209), _may(4, 5, 5))),
-        Probe("inside the model", (Fresh(lambda: loaded()[0], "the real model, which reads two sentences"),), tolerance=1e-4),
-    ],
-    mistakes=[
-        Mistake(
-            "real_mask_added",
-            "You add the mask to the scores. It holds True and False: as numbers 1 and 0, they block nothing.",
-            *_both_masks(lambda scores, mask: scores + mask),
-            *_both_masks(lambda scores, mask: scores + ~mask),
-        ),
-        Mistake(
-            "real_mask_inverted",
-            "You block where the mask says True. Here True means may attend, as in the course.",
-            *_both_masks(lambda scores, mask: _fill(scores, ~mask)),
-            *_both_masks(lambda scores, mask: _fill(scores, ~mask, -torch.inf)),
-        ),
-        Mistake("real_mask_ignored", "The mask that you are given changes nothing.", *_both_masks(lambda scores, mask: scores)),
-        Mistake(
-            "real_not_causal",
-            "In a causal model no mask means causal. Your tokens see those after them.",
-            _adapter(causal=lambda module, query, key: False),
-        ),
-        Mistake(
-            "real_other_triangle",
-            "The mask that you make is the other triangle: tokens see what comes after them, and not what comes before.",
-            *(_adapter(hide_future=f, normalise=n) for f in (_turned, _from_the_next) for n in (lambda scores: scores.softmax(-1), cleared)),
-        ),
-        Mistake(
-            "real_mask_replaced",
-            "In a causal model your triangle takes the place of the mask that you are given, and the padding is seen. It is for where no mask comes.",
-            _adapter(replaces=True),
-        ),
-        Mistake(
-            "real_always_causal",
-            "You hide the future in an encoder too, where every token may see every other.",
-            _adapter(causal=lambda module, query, key: query.size(2) > 1),
-            _adapter(causal=lambda module, query, key: True),
-        ),
-        Mistake(
-            "real_one_query_sees_one_key",
-            "A single new token sees the first key alone. The triangle stands at the top left; the newest token may see every key.",
-            _adapter(causal=lambda module, query, key: bool(module.is_causal)),
-        ),
-        Mistake(
-            "real_heads_in_front",
-            "Your output has the heads in front of the tokens. The model merges the last two axes as they come, so each token "
-            "would get features of other tokens, and nothing would complain.",
-            _adapter(place=lambda output: output),
-            _adapter(place=lambda output: output.reshape(output.size(0), output.size(2), -1)),
-        ),
-        Mistake(
-            "real_heads_last",
-            "The features of a head stand in front of the heads, or were cut anew. The last axis of your output is d_k, the one before it h.",
-            _adapter(place=_heads_last),
-            _adapter(place=_cut_otherwise),
-            _adapter(place=lambda output: _heads_last(output).flatten(2)),
-        ),
-        Mistake(
-            "real_pair_exchanged",
-            "Output and weights stand in the wrong order: the output comes first.",
-            _adapter(pair=lambda output, weights: (weights, output)),
-        ),
-        Mistake(
-            "real_other_axes",
-            "The four axes of your output are others than (B, T_q, h, d_k).",
-            Sign(_other_axes),
-        ),
-        Mistake(
-            "real_repeat_order",
-            "The copies of the key heads stand in the wrong order: neighbouring query heads share one key head.",
-            _adapter(repeat=_in_turn),
-        ),
-        Mistake(
-            "real_repeat_orders_differ",
-            "Keys and values are repeated in different orders: a query head reads the key of one head and the value of another.",
-            _adapter(repeat_values=_in_turn),
-            _adapter(repeat=_in_turn, repeat_values=lambda x, n: x.repeat_interleave(n, 1)),
-        ),
-        Mistake(
-            "real_groups_forgotten",
-            "A model may have fewer key heads than query heads. Each of them then serves several query heads.",
-            Sign(_only_grouped_fail),
-        ),
-        Mistake(
-            "real_scaled_twice",
-            "Your scores are divided by the root of the width twice: once by scaling, once by your attention.",
-            _adapter(factor=lambda query, scaling: scaling**2),
-        ),
-        Mistake(
-            "real_divided_by_scaling",
-            "You divide by scaling, or by its root. It is the factor itself, one over the root of the width: scores are multiplied by it.",
-            _adapter(factor=lambda query, scaling: 1 / scaling),
-            _adapter(factor=lambda query, scaling: scaling**-0.5),
-            _adapter(factor=lambda query, scaling: scaling**0.5),
-        ),
-        Mistake(
-            "real_softmax_over_others",
-            "Your softmax runs over another axis than the keys, the last one.",
-            *(_adapter(normalise=lambda scores, axis=axis: scores.softmax(axis)) for axis in (-2, 1, 0)),
-        ),
-        Mistake("real_not_scaled", "Your scores are not divided by the root of the width.", _adapter(factor=lambda query, scaling: 1.0)),
-        Mistake(
-            "real_weights_averaged",
-            "Your weights are the mean over the heads. Asked for is one table for each head.",
-            _adapter(give=lambda weights: weights.mean(1)),
-            _adapter(give=lambda weights: weights.mean(1, keepdim=True)),
+        Probe(
+            "inside the model",
+            (Fresh(lambda: loaded()[0], "the real model, which reads two sentences"),),
+            tolerance=1e-4,
         ),
     ],
+    mistakes=REAL_ATTENTION,
 )

@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from mha_lib.checks import read
-from mha_lib.checks.case import Fresh, Mistake, Probe, Sign
+from mha_lib.checks.case import Fresh, Mistake, Probe
 from mha_lib.checks.compare import Unfit, a, one_tensor, refuse_none
 from mha_lib.checks.exercises.real import ORANGE, TIRED, RealExercise, copy_of, loaded, small_bert, tokens_of
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.pruning import PRUNE, cut_columns, prunes
 
 # -- which head is it?
 
@@ -20,7 +21,12 @@ def _back(maps: Tensor, first: int = 2, last: int = -1, shift: int = -1) -> Tens
     return maps[:, :, queries, queries + shift].mean(-1)
 
 
-def _find_with(back=_back, pair=lambda maps, query, key: maps[:, :, query, key], best=torch.argmax, place=lambda flat, maps: divmod(flat, maps.size(1))):
+def _find_with(
+    back=_back,
+    pair=lambda maps, query, key: maps[:, :, query, key],
+    best=torch.argmax,
+    place=lambda flat, maps: divmod(flat, maps.size(1)),
+):
     def find_head(maps, what):
         table = back(maps) if isinstance(what, str) else pair(maps, *what)
         return place(int(best(table)), maps)
@@ -76,7 +82,9 @@ class FindExercise(RealExercise):
             maps, what = (x.make() if isinstance(x, Fresh) else x for x in trial.probe.args)
             table = _back(maps) if isinstance(what, str) else maps[:, :, what[0], what[1]]
             found["seen on"] = found["seen on"].split(", at head[")[0]
-            found["yours"], found["expected"] = (_with_weight(side.parts["head"], table) for side in (trial.seen, trial.want))
+            found["yours"], found["expected"] = (
+                _with_weight(side.parts["head"], table) for side in (trial.seen, trial.want)
+            )
         return found
 
     def _unnamed(self, trial, trials, binding, guard):
@@ -125,19 +133,26 @@ find_head = FindExercise(
         Probe("from one token to another", (_random_maps(221), (6, 2))),
         Probe("from a token to a later one", (_random_maps(222), (3, 5))),
         Probe("one back in the real model", (Fresh(lambda: _real_maps(ORANGE), f"the maps of “{ORANGE}”"), "back")),
-        Probe("from it to animal in the real model", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))),
+        Probe(
+            "from it to animal in the real model", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))
+        ),
     ],
     mistakes=[
         Mistake(
             "find_query_and_key_swapped",
             "Rows are queries, columns are keys. You look from the second token to the first.",
             _find_with(pair=lambda maps, query, key: maps[:, :, key, query]),
-            _find_with(pair=lambda maps, query, key: maps[:, :, key, query], back=lambda maps: _back(maps.transpose(-2, -1))),
+            _find_with(
+                pair=lambda maps, query, key: maps[:, :, key, query], back=lambda maps: _back(maps.transpose(-2, -1))
+            ),
         ),
         Mistake(
             "find_one_ahead",
             "You follow the weight one token ahead. Back is the token before the query: its number is smaller by one.",
-            *(_find_with(back=lambda maps, f=f, l=l: _back(maps, f, l, 1)) for f, l in ((2, -1), (1, -1), (1, -2), (0, -1))),
+            *(
+                _find_with(back=lambda maps, f=f, l=l: _back(maps, f, l, 1))
+                for f, l in ((2, -1), (1, -1), (1, -2), (0, -1))
+            ),
         ),
         Mistake(
             "find_special_tokens_counted",
@@ -147,7 +162,10 @@ find_head = FindExercise(
         Mistake(
             "find_word_left_out",
             "Your mean leaves out a word. It runs from the second word to the last one.",
-            *(_find_with(back=lambda maps, f=f, l=l: _back(maps, f, l)) for f, l in ((3, -1), (2, -2), (3, -2), (1, -2))),
+            *(
+                _find_with(back=lambda maps, f=f, l=l: _back(maps, f, l))
+                for f, l in ((3, -1), (2, -2), (3, -2), (1, -2))
+            ),
         ),
         Mistake(
             "find_another_distance",
@@ -157,10 +175,14 @@ find_head = FindExercise(
         ),
         Mistake(
             "find_other_diagonal",
-            "Your diagonal runs through layers and heads, the first two axes. Asked for is the one through queries and keys.",
+            "Your diagonal runs through layers and heads, the first two axes. Asked for is the one through queries "
+            "and keys.",
             *(
                 _find_with(back=back, place=place)
-                for back in (lambda maps: _other_diagonal(maps)[..., 1:-1].mean(-1), lambda maps: _other_diagonal(maps).mean(-1))
+                for back in (
+                    lambda maps: _other_diagonal(maps)[..., 1:-1].mean(-1),
+                    lambda maps: _other_diagonal(maps).mean(-1),
+                )
                 for place in (_of_table, lambda flat, maps: divmod(flat, maps.size(1)))
             ),
         ),
@@ -204,7 +226,8 @@ find_head = FindExercise(
         ),
         Mistake(
             "find_number_not_taken_apart",
-            "Your head is the number that counts through all heads of all layers. Take off it what the layers in front hold.",
+            "Your head is the number that counts through all heads of all layers. Take off it what the layers in "
+            "front hold.",
             _find_with(place=lambda flat, maps: (flat // maps.size(1), flat)),
         ),
         Mistake(
@@ -220,19 +243,24 @@ find_head = FindExercise(
         ),
         Mistake(
             "find_twelve_heads",
-            "Your number of a head is taken apart by 12. MiniLM has twelve heads in a layer; these maps have another number.",
+            "Your number of a head is taken apart by 12. MiniLM has twelve heads in a layer; these maps have another "
+            "number.",
             _find_with(place=lambda flat, maps: divmod(flat, 12)),
         ),
         Mistake(
             "find_heads_averaged",
-            "You average over heads or layers before you look for the largest. The mean of twelve heads shows none of them.",
+            "You average over heads or layers before you look for the largest. The mean of twelve heads shows none of "
+            "them.",
             _find_with(best=lambda table: table.mean(1).argmax() * table.size(1) + table.mean(0).argmax()),
-            _find_with(best=lambda table: table.mean(1).argmax() * table.size(1) + table[table.mean(1).argmax()].argmax()),
+            _find_with(
+                best=lambda table: table.mean(1).argmax() * table.size(1) + table[table.mean(1).argmax()].argmax()
+            ),
         ),
         Mistake("find_smallest", "You give the head with the smallest weight there.", _find_with(best=torch.argmin)),
         Mistake(
             "find_one_cell",
-            "You take the largest single weight. One token may look back by chance: asked for is the mean over the words.",
+            "You take the largest single weight. One token may look back by chance: asked for is the mean over the "
+            "words.",
             _find_with(back=lambda maps: maps.diagonal(-1, -2, -1)[..., 1:-1].amax(-1)),
             _find_with(back=lambda maps: maps.diagonal(-1, -2, -1).amax(-1)),
             _find_with(back=lambda maps: maps[:, :, 2, 1]),
@@ -274,72 +302,6 @@ def _prune_and_run(function, model, heads):
         return model.eval()(**tokens_of(ORANGE)).last_hidden_state
 
 
-def _prunes(*cuts, heads=lambda heads: heads, part=lambda layer: layer.attention):
-    """Return a way to switch heads off: each cut gets a part of a layer, the block of a head, and the head."""
-
-    def prune(model, wanted):
-        width = model.config.hidden_size // model.config.num_attention_heads
-        with torch.no_grad():
-            for layer, head in heads(list(wanted)):
-                for cut in cuts:
-                    cut(part(model.encoder.layer[layer]), slice(head * width, (head + 1) * width), head)
-
-    return prune
-
-
-def _columns(bert, block, head):
-    bert.output.dense.weight[:, block] = 0
-
-
-def _rows(linear_of, bias=False):
-    def cut(bert, block, head):
-        linear_of(bert).weight[block] = 0
-        if bias:
-            linear_of(bert).bias[block] = 0
-
-    return cut
-
-
-def _of_output(bert):
-    return bert.output.dense
-
-
-def _of_value(bert):
-    return bert.self.value
-
-
-def _of_query(bert):
-    return bert.self.query
-
-
-def _of_key(bert):
-    return bert.self.key
-
-
-def _fixed_width(bert, block, head):
-    bert.output.dense.weight[:, 32 * head : 32 * head + 32] = 0
-
-
-def _whole(bert, block, head):
-    bert.output.dense.weight.zero_()
-
-
-def _one_column(bert, block, head):
-    bert.output.dense.weight[:, head] = 0
-
-
-def _biases(bert, block, head):
-    bert.output.dense.bias.zero_()
-
-
-def _bias_block(bert, block, head):
-    bert.output.dense.bias[block] = 0
-
-
-def _grad_mode(trials):
-    return all("leaf Variable that requires grad" in str(t.seen.error) for t in trials if t.is_wrong)
-
-
 def _changed_cells(before: Tensor, after: Tensor) -> str:
     """Say which rows and columns of a weight, or which places of a bias, hold other numbers than before."""
     cells = after != before
@@ -358,7 +320,9 @@ def _ranges(told: Tensor) -> str:
     places = told.nonzero().flatten().tolist()
     starts = [p for p in places if p - 1 not in places]
     ends = [p for p in places if p + 1 not in places]
-    return ", ".join(str(i) if i == j else f"{i}–{j}" for i, j in zip(starts[:6], ends)) + (", …" if len(starts) > 6 else "")
+    return ", ".join(str(i) if i == j else f"{i}–{j}" for i, j in zip(starts[:6], ends)) + (
+        ", …" if len(starts) > 6 else ""
+    )
 
 
 class PruneExercise(RealExercise):
@@ -370,12 +334,18 @@ class PruneExercise(RealExercise):
         if trial.seen.error is not None or guard.call(binding.call, model, list(heads)).error is not None:
             return super()._unnamed(trial, trials, binding, guard)
         after = model.state_dict()
-        changed = {n: _changed_cells(x, after[n]) for n, x in before.items() if n in after and not torch.equal(x, after[n])}
+        changed = {
+            n: _changed_cells(x, after[n]) for n, x in before.items() if n in after and not torch.equal(x, after[n])
+        }
         if not changed:
             return super()._unnamed(trial, trials, binding, guard)
         width = model.config.hidden_size // model.config.num_attention_heads
-        wanted = "; ".join(f"layer.{i}.attention.output.dense.weight, columns {h * width}–{(h + 1) * width - 1}" for i, h in heads)
-        shown = {"you changed": "\n".join(f"{n.removeprefix('encoder.')}, {words}" for n, words in list(changed.items())[:6])}
+        wanted = "; ".join(
+            f"layer.{i}.attention.output.dense.weight, columns {h * width}–{(h + 1) * width - 1}" for i, h in heads
+        )
+        shown = {
+            "you changed": "\n".join(f"{n.removeprefix('encoder.')}, {words}" for n, words in list(changed.items())[:6])
+        }
         says = "What you changed does not switch off these heads and nothing else."
         return "prune_other_cells", says, shown | {"enough is": f"0 in {wanted or 'no cell at all'}"}
 
@@ -383,8 +353,9 @@ class PruneExercise(RealExercise):
 prune = PruneExercise(
     "prune",
     signature="model heads",
-    expects="nothing to return: afterwards the model gives what it gives without the terms of these heads, and everything else is as before.",
-    reference=_prunes(_columns),
+    expects="nothing to return: afterwards the model gives what it gives without the terms of these heads, and "
+    "everything else is as before.",
+    reference=prunes(cut_columns),
     parts=one_tensor("output of the model"),
     apply=_prune_and_run,
     read=read.REAL_OFF,
@@ -393,68 +364,11 @@ prune = PruneExercise(
         Probe("heads of two layers", (_SMALL, _heads_list((0, 1), (2, 0)))),
         Probe("two heads of one layer", (_SMALL, _heads_list((2, 3), (2, 1)))),
         Probe("no head at all", (_SMALL, _heads_list())),
-        Probe("the real model", (copy_of(lambda: loaded()[0], "the real model"), _heads_list((5, 2), (3, 1), (0, 0))), tolerance=1e-4),
-    ],
-    mistakes=[
-        Mistake(
-            "prune_rows",
-            "You cut rows of the last linear: features of the output. A head comes in through columns.",
-            _prunes(_rows(_of_output)),
-            _prunes(_rows(_of_output, bias=True)),
-        ),
-        Mistake(
-            "prune_value_bias_left",
-            "The value's weights of the head are 0, its bias still flows.",
-            _prunes(_rows(_of_value)),
-        ),
-        Mistake(
-            "prune_looks_everywhere",
-            "You changed the head's queries or keys. It looks elsewhere now, and still moves values.",
-            *(_prunes(_rows(of, bias)) for of in (_of_query, _of_key) for bias in (False, True)),
-            _prunes(_rows(_of_query, True), _rows(_of_key, True)),
-        ),
-        Mistake(
-            "prune_width_fixed",
-            "You cut blocks of 32 features. That is the width of MiniLM's heads; the model here has narrower ones.",
-            _prunes(_fixed_width),
-        ),
-        Mistake("prune_one_column", "You cut one column for each head. A head has as many columns as it has features.", _prunes(_one_column)),
-        Mistake(
-            "prune_feed_forward",
-            "You cut the linear of the feed-forward part, which is called the same. That of the attention stands inside `attention`.",
-            _prunes(_columns, part=lambda layer: layer),
-        ),
-        Mistake("prune_whole_layer", "You switch off the whole layer's attention, not one head of it.", _prunes(_whole)),
-        Mistake(
-            "prune_bias_too",
-            "The bias of the last linear is changed as well. It belongs to no head.",
-            _prunes(_columns, _biases),
-            _prunes(_columns, _bias_block),
-        ),
-        Mistake(
-            "prune_head_before_layer",
-            "You read a pair as (head, layer). It is (layer, head).",
-            _prunes(_columns, heads=lambda heads: [(h, l) for l, h in heads]),
-        ),
-        Mistake(
-            "prune_one_of_them",
-            "Only one of the heads of the list is switched off.",
-            _prunes(_columns, heads=lambda heads: heads[:1]),
-            _prunes(_columns, heads=lambda heads: [heads[0]]),
-            _prunes(_columns, heads=lambda heads: heads[-1:]),
-        ),
-        Mistake(
-            "prune_shifted_by_one",
-            "You count heads or layers from 1: the one beside is switched off.",
-            _prunes(_columns, heads=lambda heads: [(l, h - 1) for l, h in heads]),
-            _prunes(_columns, heads=lambda heads: [(l - 1, h) for l, h in heads]),
-            _prunes(_columns, heads=lambda heads: [(l - 1, h - 1) for l, h in heads]),
-        ),
-        Mistake("prune_nothing", "The model is as it was: your changes went into a copy, or nowhere.", _prunes()),
-        Mistake(
-            "prune_grad_mode",
-            "A parameter is written to while autograd watches. Switching a head off is no part of a computation.",
-            Sign(_grad_mode),
+        Probe(
+            "the real model",
+            (copy_of(lambda: loaded()[0], "the real model"), _heads_list((5, 2), (3, 1), (0, 0))),
+            tolerance=1e-4,
         ),
     ],
+    mistakes=PRUNE,
 )

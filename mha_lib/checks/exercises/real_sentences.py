@@ -117,21 +117,39 @@ def _found(value: object) -> dict[str, Tensor]:
     result, own = value
     refuse_none(result)
     if not isinstance(result, (tuple, list)) or len(result) != 2:
-        raise Unfit("not_a_pair", "Asked for is a pair: the number of the most similar sentence, and the cosines of all.")
+        raise Unfit(
+            "not_a_pair", "Asked for is a pair: the number of the most similar sentence, and the cosines of all."
+        )
     index, cosines = result
-    if isinstance(index, Tensor) and index.numel() != 1 or not isinstance(index, (Real, Tensor)) or float(index) != int(index):
-        raise Unfit("not_a_number", f"The first of your pair is {a(index)}; asked for is the number of a sentence, counted from 0.")
+    if (
+        isinstance(index, Tensor)
+        and index.numel() != 1
+        or not isinstance(index, (Real, Tensor))
+        or float(index) != int(index)
+    ):
+        raise Unfit(
+            "not_a_number",
+            f"The first of your pair is {a(index)}; asked for is the number of a sentence, counted from 0.",
+        )
     cosines = as_tensor(cosines if isinstance(cosines, Tensor) else torch.tensor(cosines), "cosines").detach()
     return {"cosines": cosines, "number": torch.tensor(int(index)), "own attention": torch.tensor(float(own))}
 
 
 def _own_unused(trials):
-    told = [t for t in trials if t.seen.error is None and t.seen.parts["cosines"].shape == t.want.parts["cosines"].shape]
-    return bool(told) and all(
-        t.seen.error is None and not t.seen.parts["own attention"] and torch.allclose(t.seen.parts["cosines"], t.want.parts["cosines"], atol=1e-4)
-        for t in trials
-        if t.seen.error is not None or t.seen.parts["cosines"].shape == t.want.parts["cosines"].shape
-    ) and all(t.is_wrong for t in trials)
+    told = [
+        t for t in trials if t.seen.error is None and t.seen.parts["cosines"].shape == t.want.parts["cosines"].shape
+    ]
+    return (
+        bool(told)
+        and all(
+            t.seen.error is None
+            and not t.seen.parts["own attention"]
+            and torch.allclose(t.seen.parts["cosines"], t.want.parts["cosines"], atol=1e-4)
+            for t in trials
+            if t.seen.error is not None or t.seen.parts["cosines"].shape == t.want.parts["cosines"].shape
+        )
+        and all(t.is_wrong for t in trials)
+    )
 
 
 def _a_square(trials):
@@ -156,13 +174,18 @@ def _question(sentence: str, others: tuple = TEN) -> tuple:
 most_similar = RealExercise(
     "most_similar",
     signature="model tokenizer sentence others",
-    expects="a pair (number, cosines): the number of the most similar of the others, counted from 0, and a tensor with the cosine of each.",
+    expects="a pair (number, cosines): the number of the most similar of the others, counted from 0, and a tensor "
+    "with the cosine of each.",
     reference=_similar_with(),
     parts=_found,
     apply=_run_similar,
     read=read.REAL_OFF,
     probes=[
-        Probe("a long sentence", _question("In the back room of the inn, a woman is chopping vegetables for the soup of the evening."), tolerance=1e-4),
+        Probe(
+            "a long sentence",
+            _question("In the back room of the inn, a woman is chopping vegetables for the soup of the evening."),
+            tolerance=1e-4,
+        ),
         Probe("a short one", _question("Music."), tolerance=1e-4),
         Probe("a question among five", _question("Is Saturn larger than Mars?", TEN[3:8]), tolerance=1e-4),
         Probe("two of one length, without padding", _question("Snow falls.", ("It rains.",)), tolerance=1e-4),
@@ -170,7 +193,8 @@ most_similar = RealExercise(
     mistakes=[
         Mistake(
             "similar_cls",
-            "You take the vector at [CLS] for the sentence. This model was trained to carry its meaning in the mean of all tokens.",
+            "You take the vector at [CLS] for the sentence. This model was trained to carry its meaning in the mean "
+            "of all tokens.",
             _similar_with(pool=lambda result, batch: result.last_hidden_state[:, 0]),
             _similar_with(pool=lambda result, batch: result.pooler_output),
         ),
@@ -178,7 +202,10 @@ most_similar = RealExercise(
             "similar_padding_counted",
             "Your mean runs over the padding too, so a short sentence drowns in it.",
             _similar_with(pool=lambda result, batch: result.last_hidden_state.mean(1)),
-            _similar_with(pool=lambda result, batch: (result.last_hidden_state * batch["attention_mask"].unsqueeze(-1)).mean(1), compare=lambda v: v[1:] @ v[0]),
+            _similar_with(
+                pool=lambda result, batch: (result.last_hidden_state * batch["attention_mask"].unsqueeze(-1)).mean(1),
+                compare=lambda v: v[1:] @ v[0],
+            ),
         ),
         Mistake(
             "similar_special_tokens_left_out",
@@ -204,7 +231,8 @@ most_similar = RealExercise(
         ),
         Mistake(
             "similar_divided_by_other_axis",
-            "You bring features to length 1 over all sentences. A cosine divides each sentence's vector by its own length.",
+            "You bring features to length 1 over all sentences. A cosine divides each sentence's vector by its own "
+            "length.",
             _similar_with(compare=lambda v: (n := F.normalize(v, dim=0))[1:] @ n[0]),
         ),
         Mistake(

@@ -8,9 +8,9 @@ from mha_lib.checks import planted, read
 from mha_lib.checks.case import Mistake, Probe, Sign
 from mha_lib.checks.compare import one_tensor
 from mha_lib.checks.exercise import Exercise
-from mha_lib.checks.exercises.positions import interleaved, neighbours, rotate_with, turned
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal, numbered
+from mha_lib.checks.mistakes.rotary import interleaved, neighbours, rotate_with, turned
 from mha_lib.checks.recipe import Recipe
 from mha_lib.heads import split_heads
 
@@ -57,20 +57,26 @@ relative_scores = Exercise(
     read=read.WHO_TURNS,
     probes=[
         Probe("as many queries as keys", (normal(2, 5, 12, seed=311), normal(2, 5, 12, seed=312), 3), tolerance=1e-4),
-        Probe("the last two of seven tokens", (normal(3, 2, 16, seed=313), normal(3, 7, 16, seed=314), 4), tolerance=1e-4),
+        Probe(
+            "the last two of seven tokens", (normal(3, 2, 16, seed=313), normal(3, 7, 16, seed=314), 4), tolerance=1e-4
+        ),
         Probe("one query", (normal(2, 1, 24, seed=315), normal(2, 6, 24, seed=316), 4), tolerance=1e-4),
-        Probe("as many sentences as heads", (normal(3, 4, 18, seed=317), normal(3, 5, 18, seed=318), 3), tolerance=1e-4),
+        Probe(
+            "as many sentences as heads", (normal(3, 4, 18, seed=317), normal(3, 5, 18, seed=318), 3), tolerance=1e-4
+        ),
         Probe("gradients", (normal(2, 2, 12, seed=319), normal(2, 5, 12, seed=320), 3), gradient=True, tolerance=1e-4),
     ],
     mistakes=[
         Mistake(
             "rel_turned_before_the_split",
-            "You turn before the heads are split. Then the partner of a feature lies in another head, and the speeds are not those of a head.",
+            "You turn before the heads are split. Then the partner of a feature lies in another head, and the speeds "
+            "are not those of a head.",
             _turned_before_the_split,
         ),
         Mistake(
             "rel_queries_from_zero",
-            "Your queries are counted from 0. They are the last of the tokens: their places go on where the earlier ones end.",
+            "Your queries are counted from 0. They are the last of the tokens: their places go on where the earlier "
+            "ones end.",
             relative_with(query_places=lambda new, all_: torch.arange(new)),
             read=read.GO_ON,
         ),
@@ -100,7 +106,8 @@ relative_scores = Exercise(
         ),
         Mistake(
             "rel_not_turned",
-            "These scores know no places: nothing is turned, or all tokens of a head are turned alike, as when heads are counted.",
+            "These scores know no places: nothing is turned, or all tokens of a head are turned alike, as when heads "
+            "are counted.",
             relative_with(turn_query=_left, turn_key=_left),
         ),
         Mistake(
@@ -114,7 +121,8 @@ relative_scores = Exercise(
         ),
         Mistake(
             "rel_opposite_turns",
-            "Queries and keys are turned in opposite directions: the angles add up, where their difference should be left.",
+            "Queries and keys are turned in opposite directions: the angles add up, where their difference should be "
+            "left.",
             relative_with(turn_key=lambda x, p: _turn_back(x, p)),
         ),
         Mistake(
@@ -165,7 +173,8 @@ relative_scores = Exercise(
         ),
         Mistake(
             "rel_turned_by_distance",
-            "You turn keys by a distance. A key has another distance to each query: turn each token by its own place, and the "
+            "You turn keys by a distance. A key has another distance to each query: turn each token by its own place, "
+            "and the "
             "product leaves the distance.",
             lambda query, key, num_heads: _by_distance(query, key, num_heads),
         ),
@@ -177,7 +186,10 @@ relative_scores = Exercise(
         Mistake(
             "rel_other_layout",
             "The heads are turned in the other layout, by neighbours. The scores of a trained layer would be others.",
-            relative_with(turn_query=rotate_with(cut=neighbours, join=interleaved), turn_key=rotate_with(cut=neighbours, join=interleaved)),
+            relative_with(
+                turn_query=rotate_with(cut=neighbours, join=interleaved),
+                turn_key=rotate_with(cut=neighbours, join=interleaved),
+            ),
             read=read.LAYOUTS,
         ),
     ],
@@ -279,7 +291,8 @@ swap_layout = Exercise(
             ),
             swap_with(heads=lambda weight, h: weight.unflatten(0, (-1, h))),
             swap_with(
-                heads=lambda weight, h: weight.unflatten(0, (-1, h)).transpose(0, 1), back=lambda heads, weight: heads.flatten(0, 1)
+                heads=lambda weight, h: weight.unflatten(0, (-1, h)).transpose(0, 1),
+                back=lambda heads, weight: heads.flatten(0, 1),
             ),
         ),
         Mistake(
@@ -300,9 +313,17 @@ swap_layout = Exercise(
         Mistake(
             "swap_half_of_the_rows",
             "Half of the rows never arrive: only the first, or only the second, of each pair is there.",
-            *(swap_with(order=lambda heads, i=i, put=put: put(heads[:, i::2])) for i in (0, 1) for put in (_first_half, _second_half, _twice)),
+            *(
+                swap_with(order=lambda heads, i=i, put=put: put(heads[:, i::2]))
+                for i in (0, 1)
+                for put in (_first_half, _second_half, _twice)
+            ),
         ),
-        Mistake("swap_first_head_only", "Only the first head is put in order; the others are as they were.", _first_head_only),
+        Mistake(
+            "swap_first_head_only",
+            "Only the first head is put in order; the others are as they were.",
+            _first_head_only,
+        ),
         Mistake(
             "swap_one_order_for_all",
             "Every head gets the rows of the first one: the order of its rows is not moved on from head to head.",
@@ -342,7 +363,8 @@ def _right_attention(query, key, value):
 bug_positions = BugHunt(
     "bug_positions",
     signature="query key value",
-    expects="the arguments (query, key, value), each (B, T, d_k) with an even d_k, of a call on which the output is wrong.",
+    expects="the arguments (query, key, value), each (B, T, d_k) with an even d_k, of a call on which the output is "
+    "wrong.",
     reference=_right_attention,
     buggy=planted.attention_turned,
     read=read.WHO_TURNS,
@@ -352,7 +374,9 @@ bug_positions = BugHunt(
             "A single token stands at place 0, and there nothing is turned.",
             lambda query, key, value: key.size(-2) == 1,
         ),
-        Lucky("hidden_by_zeros", "All values are 0, and 0 turned is 0.", lambda query, key, value: not bool(value.any())),
+        Lucky(
+            "hidden_by_zeros", "All values are 0, and 0 turned is 0.", lambda query, key, value: not bool(value.any())
+        ),
         Lucky(
             "hidden_by_the_first_place",
             "Only the value of the first token counts here, and place 0 is not turned.",
