@@ -12,6 +12,7 @@ from mha_lib import checks
 from mha_lib.checks import trace
 from mha_lib.checks.exercise import Exercise
 from tests.answers import PRELUDE, wrong_answers
+from tests.conftest import missing_model
 
 
 def load(source: str, name: str):
@@ -54,6 +55,51 @@ def test_a_line_is_described_by_what_can_be_seen():
 def test_a_return_that_leaves_the_way_is_found():
     source = ATTENTION.format(weights="scores.softmax(-1)").replace("return output, weights", "return output.cumsum(-1), weights")
     assert judge(source).facts["line 6, return"].startswith("the first value")
+
+
+TABLE = """def sinusoidal(length, d_model):
+    table = torch.zeros(length, d_model)
+    angle = torch.arange(length)[:, None] / 10000 ** (torch.arange(0, d_model, 2) / d_model)
+    table[:, 0::2] = angle.sin()
+    table[:, 1::2] = angle.cos() ** 3
+    return table
+"""
+
+
+def test_a_tensor_that_is_still_written_to_is_not_off_the_way():
+    result = judge(TABLE, "sinusoidal", "sinusoidal")
+    assert result.facts["line 3, angle"] == "the angles of the sines, right"
+    assert "line 5, table" in result.message and "line 2, table" not in result.facts
+
+
+SIBLINGS = """import mha_lib
+def relative_scores(query, key, num_heads):
+    q, k = mha_lib.split_heads(query, num_heads), mha_lib.split_heads(key, num_heads)
+    gap = k.size(2) - q.size(2)
+    q = mha_lib.rotate(q + 1, torch.arange(gap, k.size(2)))
+    k = mha_lib.rotate(k, torch.arange(k.size(2)))
+    return q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
+"""
+
+
+def test_a_wrong_value_is_found_also_where_its_sibling_comes_out_right_after_it():
+    result = judge(SIBLINGS, "relative_scores", "relative_scores")
+    assert "line 5, q" in result.message and "Up to there" not in result.message
+
+
+def test_halves_of_an_input_are_not_off_the_way():
+    source = "def rotate(x, positions):\n    a, b = x.chunk(2, -1)\n    angle = positions[:, None] / 10000 ** (torch.arange(0, 8, 2) / 8)\n    return torch.cat([a * angle.cos(), b - 1], -1)\n"
+    result = judge(source, "rotate", "rotate")
+    assert "line 2, a" not in result.facts and "line 4, return" in result.facts
+
+
+def test_what_was_copied_and_what_was_cut_is_shown():
+    load = "def load_real_weights(layer, theirs):\n    for mine, his in zip((layer.w_q, layer.w_k, layer.w_v, layer.w_o), (theirs.self.query, theirs.self.key, theirs.self.key, theirs.output.dense)):\n        mine.weight.data.copy_(his.weight.data)\n        mine.bias.data.copy_(his.bias.data)\n    layer.w_v.bias.data.copy_(theirs.self.value.bias.data)\n"
+    prune = "def prune(model, heads):\n    for layer, head in heads:\n        model.encoder.layer[layer].attention.output.dense.weight.data[:, head] = 0\n        model.encoder.layer[layer].attention.output.dense.weight.data[:, head + 1] = 0\n"
+    if missing_model():
+        pytest.skip(missing_model())
+    assert judge(load, "load_real_weights", "load_real_weights").facts["w_v.weight"] == "the weight of self.key"
+    assert "columns 2–3: 0 now" in judge(prune, "prune", "prune").facts["you changed"]
 
 
 def test_a_class_is_watched_by_head_with_its_helpers():
@@ -166,6 +212,15 @@ EXCEPTIONS = [
     ("a, b = query.shape", "unpacking"),
     ("query.transope(0, 1)", "no_such_attribute"),
     ("raise ValueError('no')", "refused_by_you"),
+    ("math.cos(query)", "one_number_wanted"),
+    ("query[:, 0] = query", "written_axes"),
+    ("query.expand(7, 3, 4)", "stretched_sizes"),
+    ("torch.cat([query, query[0]])", "joined_axes_differ"),
+    ("torch.cat([query, 0])", "joined_no_tensor"),
+    ("query.size(0).shape", "no_tensor_here"),
+    ("query.median(-1).flatten()", "max_returns_pair"),
+    ("torch.ones(query.size(0) / 2, 3)", "sizes_are_not_numbers"),
+    ("query[:, 3]", "index_behind_the_end"),
 ]
 
 

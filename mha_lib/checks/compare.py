@@ -82,11 +82,14 @@ def output_and_weights(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if isinstance(value, Tensor):
         raise Unfit(
-            "not_a_pair", f"You returned one tensor of shape {tuple(value.shape)}; asked for is the pair (output, weights)."
+            "not_a_pair",
+            f"You returned one tensor of shape {tuple(value.shape)}; asked for is the pair (output, weights).",
         )
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         count = f" of {len(value)}" if isinstance(value, (tuple, list)) else ""
-        raise Unfit("not_a_pair", f"You returned a {type(value).__name__}{count}; asked for is the pair (output, weights).")
+        raise Unfit(
+            "not_a_pair", f"You returned a {type(value).__name__}{count}; asked for is the pair (output, weights)."
+        )
     return {"output": as_tensor(value[0], "output"), "weights": as_tensor(value[1], "weights")}
 
 
@@ -125,7 +128,7 @@ def a(thing: object) -> str:
     if isinstance(thing, Tensor):
         return f"a tensor of shape {tuple(thing.shape)}"
     name = type(thing).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
 
 
 def same(a: Seen, b: Seen, tolerance: float = TOLERANCE) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 from mha_lib.checks import trace
 from mha_lib.checks.case import ALWAYS, Binding, Fresh, Mistake, Probe
 from mha_lib.checks.compare import Seen, Trial, Unfit, a, are, largest_difference, same
-from mha_lib.checks.explain import explain, is_stub, text_of
+from mha_lib.checks.explain import explain, is_stub, its_words, text_of
 from mha_lib.checks.guard import Guard, TimeUp, seed
 from mha_lib.checks.read import Heading
 from mha_lib.checks.recipe import Mimic, Recipe
@@ -27,7 +27,14 @@ from mha_lib.checks.stub import leftover
 from mha_lib.checks.words import describe, facts, listed, shape_words
 
 # Sizes that do not fit are the end of many mistakes: such exceptions are alike only if their numbers are.
-GENERAL = ("sizes_do_not_meet", "linear_does_not_fit", "sizes_do_not_multiply", "refused_by_library", "raised")
+GENERAL = (
+    "sizes_do_not_meet",
+    "linear_does_not_fit",
+    "sizes_do_not_multiply",
+    "attn_mask_shape",
+    "refused_by_library",
+    "raised",
+)
 PAIRS = 0.35  # seconds of processor time for two mistakes at once
 
 
@@ -95,7 +102,10 @@ class Exercise:
     def refuse(self, answer: object) -> tuple[str, str] | None:
         """Return (id, sentence) for an object that is no answer at all."""
         if isinstance(answer, type) or not callable(answer):
-            return "not_a_function", f"You passed {a(answer)}. Pass the function itself, by its name, without calling it."
+            return (
+                "not_a_function",
+                f"You passed {a(answer)}. Pass the function itself, by its name, without calling it.",
+            )
         return None
 
     def bind(self, answer: object, guard: Guard) -> list[Binding]:
@@ -197,11 +207,16 @@ class Exercise:
         shown = {"seen on": describe(probe, self.signature)}
         if is_stub(seen.error):
             if leftover(seen.error):
-                return self.failed("stub_left", "Your cell still reaches `raise NotImplementedError()`. Delete that line.")
+                return self.failed(
+                    "stub_left", "Your cell still reaches `raise NotImplementedError()`. Delete that line."
+                )
             return Result(self.name, NOT_ATTEMPTED, f"The result must be: {self.expects}")
         if isinstance(seen.error, TimeUp):
             return self.failed(
-                "too_slow", "Your code did not finish within a few seconds and was stopped: a loop without end, or far too much work.", shown
+                "too_slow",
+                "Your code did not finish within a few seconds and was stopped: a loop without end, or far too much "
+                "work.",
+                shown,
             )
         if isinstance(seen.error, RecursionError):
             return self.failed("recursion", "Your function calls itself again and again until Python stops it.", shown)
@@ -222,18 +237,34 @@ class Exercise:
         if len(found) == 1:
             return self.named(found[0], shown)
         if found:
-            return self.failed(
-                found[0].id, f"Two mistakes give exactly this. Either: {found[0].says} Or: {found[1].says}", shown, found[0].read
-            )
+            says = f"One of two mistakes: the numbers cannot tell which. Either: {found[0].says} Or: {found[1].says}"
+            return self.failed(found[0].id, says, shown, found[0].read)
         both = self._two_at_once(trials, binding)
         if both is not None:
-            one, other = both
-            return self.failed(f"{one.id}+{other.id}", f"Two things at once. {one.says} And: {other.says}", shown, one.read)
+            one, other, trial = both
+            says = f"Two things at once. {one.says} And: {other.says}"
+            return self.failed(f"{one.id}+{other.id}", says, self.facts(trial), one.read)
         for mistake in self.mistakes:
             if any(sign.test(trials) for sign in mistake.signs):
                 return self.named(mistake, shown)
+        found = self._where_it_runs(trials, binding)
+        if found is not None:
+            return found
         id, says, more = self._unnamed(first, trials, binding, guard)
         return self.failed(id, says, shown | more)
+
+    def _where_it_runs(self, trials: list[Trial], binding: Binding) -> Result | None:
+        """Name the mistake of an answer that gives wrong numbers on several inputs, and an exception on others."""
+        raised = [t for t in trials if t.is_wrong and t.seen.error is not None]
+        runs = [t for t in trials if t.seen.error is None]
+        wrong = [t for t in runs if t.is_wrong and not t.probe.gradient]
+        if not raised or len(wrong) < 2 or raised[0].want.error is not None or isinstance(raised[0].seen.error, Unfit):
+            return None
+        found = self.recognise(runs, binding)
+        if len(found) != 1:
+            return None
+        on = f"{describe(raised[0].probe, self.signature)}: {its_words(raised[0].seen.error)}"
+        return self.named(found[0], self.facts(wrong[0]) | {"and on": on})
 
     def recognise(self, trials: list[Trial], binding: Binding) -> list[Mistake]:
         """Return the mistakes that give what the answer gave, on every judged input: one, or two that fit alike."""
@@ -249,7 +280,8 @@ class Exercise:
     def _fits(self, mimic: Callable, trials: list[Trial], binding: Binding) -> int:
         """Count the results that a mimic shares with the answer; 0 if it is unlike on a judged input.
 
-        The same wrong numbers are no coincidence. An error is: where there are errors alone they must use the same words.
+        The same wrong numbers are no coincidence. An error is: where there are errors alone they must use the same
+        words.
         """
         shared, numbers, errors = 0, False, []
         for trial in trials:
@@ -264,38 +296,53 @@ class Exercise:
                 errors.append((seen.error, trial.seen.error))
         return shared if numbers or all(_same_words(x, y) for x, y in errors) else 0
 
-    def _two_at_once(self, trials: list[Trial], binding: Binding) -> tuple[Mistake, Mistake] | None:
-        """Return the two mistakes whose steps together give what the answer gave."""
+    def _two_at_once(self, trials: list[Trial], binding: Binding) -> tuple[Mistake, Mistake, Trial] | None:
+        """Return the two mistakes whose steps together give what the answer gave, and an input that shows both."""
         ordered = [t for t in trials if t.is_wrong] + [t for t in trials if not t.is_wrong and t.probe.judged]
         if ordered[0].seen.error is not None or ordered[0].probe.gradient:
             return None
         made, ranks = [], Counter()  # of every step the first of the table, the commonest mistakes, first
         for mistake in self.mistakes:
             for mimic in mistake.mimics:
-                if isinstance(mimic, Mimic) and len(mimic.replaced) == 1:
-                    (step,) = mimic.replaced
-                    made.append((ranks[step], mistake, mimic))
-                    ranks[step] += 1
-        pairs = sorted(itertools.combinations(made, 2), key=lambda pair: pair[0][0] + pair[1][0])
+                if isinstance(mimic, Mimic):
+                    steps = frozenset(mimic.replaced)
+                    made.append((ranks[steps], mistake, mimic))
+                    ranks[steps] += 1
         until = time.thread_time() + PAIRS
+        # On the first input one of the two may not show, such as a mistake in masking where there is no mask.
+        alone = {id(mimic) for _, _, mimic in made if self._gives_quickly(mimic, binding, ordered[0])}
+        pairs = sorted(
+            itertools.combinations(made, 2),
+            key=lambda pair: (not {id(pair[0][2]), id(pair[1][2])} & alone, pair[0][0] + pair[1][0]),
+        )
         for (_, one, first), (_, other, second) in pairs:
             if time.thread_time() > until:
                 return None
             both = first.with_(second) if one is not other else None
-            if both is not None and self._gives_quickly(both, binding, ordered[0]) and self._fits(both, ordered, binding):
-                return one, other
+            if (
+                both is not None
+                and self._gives_quickly(both, binding, ordered[0])
+                and self._fits(both, ordered, binding)
+            ):
+                wrong = [t for t in ordered if t.is_wrong]
+                shows = (t for t in wrong if not any(self._gives_quickly(m, binding, t) for m in (first, second)))
+                return one, other, next(shows, wrong[0])
         return None
 
     def _gives_quickly(self, make: Callable, binding: Binding, trial: Trial) -> bool:
         """Say whether a mimic gives what was seen on one input, without the care that a learner's code needs."""
         try:
             with torch.no_grad():
-                parts = self.parts(self.apply(make, *binding.context, *(_for_one_call(x, False) for x in trial.probe.args)))
+                parts = self.parts(
+                    self.apply(make, *binding.context, *(_for_one_call(x, False) for x in trial.probe.args))
+                )
         except Exception:
             return False
         return largest_difference(parts, trial.seen.parts, _looser(trial.probe.tolerance)) is None
 
-    def _unnamed(self, trial: Trial, trials: list[Trial], binding: Binding, guard: Guard) -> tuple[str, str, dict[str, str]]:
+    def _unnamed(
+        self, trial: Trial, trials: list[Trial], binding: Binding, guard: Guard
+    ) -> tuple[str, str, dict[str, str]]:
         """Say what is wrong with an answer that fits no known mistake: (id, sentence, more facts)."""
         seen, want = trial.seen, trial.want
         if isinstance(seen.error, Unfit):
@@ -308,22 +355,24 @@ class Exercise:
             names = listed(list(seen.changed))
             return (
                 "changed_input",
-                f"The result is right, but your code changed its input: {names}. A caller who uses it again gets other numbers.",
+                f"The result is right, but your code changed its input: {names}. A caller who uses it again gets "
+                "other numbers.",
                 {},
             )
         part = difference.part
         if difference.got is None:
             return "no_gradient", f"The numbers are right, but no {part} arrives: the way back is cut.", {}
-        related = relation(trials)
+        related = relation(trials, self.signature)
         off = self._off_the_way(trial, binding, guard) or {}
         if related is not None:
-            return *related, off
+            id, says = related
+            return id, f"{says} {_first_wrong_words(off)}" if off and id == "wrong_in_places" else says, off
         id, says = self._ladder(difference, trial)
         if not off:
             return id, says, off
         if id == "wrong_numbers":
-            return "first_wrong_step", _first_wrong_words(part, off), off
-        return id, f"{says} {_first_wrong_words(part, off)}", off
+            return "first_wrong_step", f"The {part} {are(part)} wrong. {_first_wrong_words(off)}", off
+        return id, f"{says} {_first_wrong_words(off)}", off
 
     def _ladder(self, difference, trial: Trial) -> tuple[str, str]:
         part, seen = difference.part, trial.seen
@@ -352,7 +401,9 @@ class Exercise:
         watched = guard.call(trace.watch, self.apply, binding.call, *args)
         if watched.error is not None:
             return None
-        inputs = {n: x for n, x in zip(self.signature, trial.probe.args) if isinstance(x, Tensor) and x.is_floating_point()}
+        inputs = {
+            n: x for n, x in zip(self.signature, trial.probe.args) if isinstance(x, Tensor) and x.is_floating_point()
+        }
         return trace.first_wrong(watched.value, way, inputs)
 
 
@@ -363,10 +414,10 @@ class Specimen:
         self.exercise, self.answer, self.guard = exercise, answer, guard
 
 
-def _first_wrong_words(part: str, off: dict[str, str]) -> str:
-    where = list(off)[-1]
-    before = " Up to there every step is right." if len(off) > 1 else ""
-    return f"The {part} {are(part)} wrong from {where} on.{before}"
+def _first_wrong_words(off: dict[str, str]) -> str:
+    *before, where = off
+    as_expected = bool(before) and all(off[label].endswith(", right") for label in before)
+    return f"Your way leaves the expected one at {where}{'; up to there every step is right' if as_expected else ''}."
 
 
 def _looser(tolerance: float) -> float:

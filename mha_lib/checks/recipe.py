@@ -173,7 +173,7 @@ heads_with = Recipe(_attend_by_head, **_BY_HEAD)
 def _project_all(steps, note, weights, inputs):
     found = []
     for name, role, x in zip(("queries", "keys", "values"), steps.through(), inputs):
-        found.append(x if role is None else note(f"the projected {name}", linear(weights, role, x)))
+        found.append(x if role is None else note(f"the projected {name}", steps.project(weights, role, x)))
     return found
 
 
@@ -183,7 +183,11 @@ def _one_head(steps, note, weights_of, d_model, d_k, query, key, value):
 
 
 single_head_with = Recipe(
-    _one_head, **CORE, feed=lambda query, key, value: (query, key, value), through=lambda: ("w_q", "w_k", "w_v")
+    _one_head,
+    **CORE,
+    feed=lambda query, key, value: (query, key, value),
+    through=lambda: ("w_q", "w_k", "w_v"),
+    project=linear,
 )
 
 
@@ -201,6 +205,7 @@ layer_with = Recipe(
     _whole_layer,
     **_BY_HEAD,
     through=lambda: ("w_q", "w_k", "w_v"),
+    project=linear,
     output=lambda weights, merged: linear(weights, "w_o", merged),
     after=lambda output, query: output,
 )

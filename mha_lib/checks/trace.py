@@ -8,24 +8,28 @@ from types import CodeType, FrameType
 
 from torch import Tensor
 
-from mha_lib.checks.compare import are, close
+from mha_lib.checks.compare import close
 from mha_lib.checks.guard import is_library
 from mha_lib.checks.words import apart, listed
 
 SECONDS = 0.2
 MOST = 300  # values that are kept of one run
-LOW = -1e4  # whatever a hidden score is filled with lies below
+HIDDEN, LOW = -1e8, -1e4  # a hidden score of the way lies below the first, whatever it is filled with below the second
 TOLERANCE = 1e-4
 RETURN = ""
 
 
 @dataclass
 class Value:
-    """A tensor that a line of the learner's code made: the line, the name it got (RETURN: it was returned)."""
+    """A tensor that a line of the learner's code made: the line, the name it got (RETURN: it was returned).
+
+    unfinished: a later line writes into it.
+    """
 
     line: int
     name: str
     tensor: Tensor
+    unfinished: bool = False
 
 
 def watch(function: Callable, *arguments) -> list[Value]:
@@ -35,6 +39,7 @@ def watch(function: Callable, *arguments) -> list[Value]:
     """
     values: list[Value] = []
     known: dict[FrameType, dict[str, tuple[int, int]]] = {}
+    latest: dict[tuple[FrameType, str], Value] = {}
     lines: dict[FrameType, int] = {}
     began, before = time.thread_time(), sys.gettrace()
 
@@ -43,9 +48,13 @@ def watch(function: Callable, *arguments) -> list[Value]:
         for name, thing in list(frame.f_locals.items()):
             if type(thing) is Tensor and len(values) < MOST:
                 mark = (id(thing), thing._version)
-                if seen.get(name) != mark:
+                before = seen.get(name)
+                if before != mark:
                     seen[name] = mark
-                    values.append(Value(lines.get(frame, frame.f_lineno), name, thing.detach().clone()))
+                    if before is not None and before[0] == mark[0] and before[1] < mark[1] and (frame, name) in latest:
+                        latest[frame, name].unfinished = True
+                    latest[frame, name] = Value(lines.get(frame, frame.f_lineno), name, thing.detach().clone())
+                    values.append(latest[frame, name])
 
     def each(frame: FrameType, event: str, argument: object):
         if time.thread_time() - began > SECONDS:
@@ -84,19 +93,27 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     Returns facts (line to words), or None where nothing can be said: no line made a step of the way, or
     every value is one.
     """
+    way = {name: step.detach() for name, step in way.items()}
     steps = _with_parts(way)
     names = [_recognise(v.tensor, steps, inputs) for v in values]
     given_back = next((i for i in range(len(values), 0, -1) if values[i - 1].name), 0)
-    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name[1]]
-    reached = {names[i][0] for i in right}
-    start = right[-1] + 1 if right else 0
+    right = [i for i, name in enumerate(names[:given_back]) if name is not None and name.step]
     least = min(step.numel() for step in way.values())
-    off = next((i for i in range(start, len(values)) if names[i] is None and _could_be_a_step(values[i].tensor, least)), None)
+    unknown = [
+        i for i, v in enumerate(values) if names[i] is None and not v.unfinished and _could_be_a_step(v.tensor, least)
+    ]
+    off = _in_place_of_a_step(values, names, way, right, unknown)
+    if off is not None:
+        right = [i for i in right if i < off]
+    reached = {names[i].step for i in right}
+    if off is None:
+        off = next((i for i in unknown if not right or i > right[-1]), None)
     if off is None or (not right and values[off].name == RETURN):
         return None
+    changed = [i for i in unknown if i < off and values[i].name in inputs]
     facts: dict[str, str] = {}
-    for i in right[-4:]:
-        facts[_label(values[i])] = f"{names[i][0]}, right"
+    for i in sorted(right[-4:] + changed[:2]):
+        facts[_label(values[i])] = f"{names[i].label}, right" if names[i] else "an input, changed: no step of the way"
     following = next((name for name in way if name not in reached and _after(name, reached, way)), None)
     facts[_label(values[off])] = (
         f"the first value that is no step of the way; {_how(values[off].tensor, following, way)}"
@@ -104,8 +121,35 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     return facts
 
 
+def _in_place_of_a_step(
+    values: list[Value], names: list, way: dict[str, Tensor], right: list[int], unknown: list[int]
+) -> int | None:
+    """Return the value that stands where a step should, if only siblings of it come out right behind it."""
+    last = max((list(way).index(names[i].step) for i in right if names[i].step in way), default=-1)
+    missing = [name for name in list(way)[: last + 1] if name not in {names[i].step for i in right}]
+    for i in unknown:
+        later = [names[j].step for j in right if j > i]
+        if later and values[i].name != RETURN and not any(word in name for name in later for word in _JOINED):
+            if any(way[name].shape == values[i].tensor.shape for name in missing):
+                return i
+    return None
+
+
+_JOINED = (
+    "products",
+    "scores",
+    "weights",
+    "mixed",
+    "merged",
+    "sum",
+    "output",
+)  # steps that several others are joined in
+
+
 def _could_be_a_step(tensor: Tensor, least: int) -> bool:
-    return tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12)
+    return (
+        tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12) and not bool((tensor == tensor.flatten()[0]).all())
+    )
 
 
 def _label(value: Value) -> str:
@@ -128,32 +172,57 @@ def _with_parts(way: dict[str, Tensor]) -> dict[str, Tensor]:
     return steps
 
 
-def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> tuple[str, bool] | None:
-    """Return what a value is and whether it is a step of the way, or None if it is nothing known."""
+@dataclass
+class Recognised:
+    """What a value is, in words, and the step of the way that it is, if it is one."""
+
+    label: str = ""
+    step: str = ""
+
+
+def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tensor]) -> Recognised | None:
+    """Return what a value is, or None if it is nothing known."""
     if not tensor.is_floating_point():
-        return "", False
+        return Recognised()
     for name, step in steps.items():
         if _alike(tensor, step):
-            return name, True
+            return Recognised(name, name.split(" of head ")[0])
     for name, given in inputs.items():
         if given.numel() == tensor.numel() and _same_numbers(tensor, given):
-            return f"the numbers of {name}", False
+            return Recognised()
     for name, step in steps.items():
         if step.numel() == tensor.numel() and _is_turned(tensor, step):
-            return f"{name}, its axes moved", True
+            return Recognised(f"{name}, its axes moved", name.split(" of head ")[0])
+    if any(_is_piece(tensor, whole) for whole in (*inputs.values(), *steps.values())):
+        return Recognised()
     scores = [s for n, s in steps.items() if "scores" in n or "products" in n]
     for score in scores:
         for helper in _helpers(score):
             if _alike(tensor, helper):
-                return "", False
+                return Recognised()
     return None
+
+
+def _is_piece(tensor: Tensor, whole: Tensor) -> bool:
+    """Say whether a tensor is one entry of a whole along an axis, some neighbouring ones, or every n-th."""
+    if tensor.dim() == whole.dim() - 1:
+        pieces = [entry for axis in range(whole.dim()) for entry in whole.unbind(axis)]
+    else:
+        axes = [i for i in range(whole.dim()) if tensor.dim() == whole.dim() and tensor.size(i) != whole.size(i)]
+        if len(axes) != 1 or not 0 < tensor.size(axes[0]) < whole.size(axes[0]):
+            return False
+        axis, size, along = axes[0], tensor.size(axes[0]), whole.size(axes[0])
+        pieces = [whole.narrow(axis, i, size) for i in range(along - size + 1)]
+        pieces += [whole.movedim(axis, 0)[i :: along // size].movedim(0, axis) for i in range(along // size)]
+    return any(_alike(tensor, piece) or _alike(tensor, -piece) for piece in pieces)
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:
     if a.shape != b.shape:
         return False
     a, b = a.double(), b.double()
-    return close(a.masked_fill(a < LOW, LOW), b.masked_fill(b < LOW, LOW), TOLERANCE)
+    hidden = b < HIDDEN
+    return bool((a[hidden] < LOW).all()) and close(a.masked_fill(hidden, 0.0), b.masked_fill(hidden, 0.0), TOLERANCE)
 
 
 def _same_numbers(a: Tensor, b: Tensor) -> bool:
@@ -177,7 +246,16 @@ def _helpers(scores: Tensor) -> list[Tensor]:
     """Return what right code computes on the way from scores to weights."""
     top = scores.amax(-1, keepdim=True)
     exp = (scores - top).exp()
-    return [top, top.squeeze(-1), scores - top, scores.exp(), exp, exp.sum(-1, keepdim=True), scores.exp().sum(-1, keepdim=True), exp.sum(-1)]
+    return [
+        top,
+        top.squeeze(-1),
+        scores - top,
+        scores.exp(),
+        exp,
+        exp.sum(-1, keepdim=True),
+        scores.exp().sum(-1, keepdim=True),
+        exp.sum(-1),
+    ]
 
 
 def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
@@ -198,5 +276,5 @@ def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:
         if sums:
             return listed([counts.get(axis, f"it sums to 1 along axis {axis}") for axis in sums])
     if want is not None and want.shape != got.shape:
-        return f"its shape is {shape}, where {following} {are(following)} {tuple(want.shape)}"
-    return f"the next step of the way would be {following}" if following else "there the result stood already"
+        return f"its shape is {shape}; next on the way would be {following}, {tuple(want.shape)}"
+    return f"next on the way would be {following}" if following else "next on the way would be the result"

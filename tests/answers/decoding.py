@@ -15,56 +15,6 @@ def offset_causal_mask(queries, keys):
     return (j <= i)[None]
 '''
 
-STEP = '''
-import mha_lib
-
-def step(layer, x, cache):
-    n = cache["length"]
-    q = mha_lib.split_heads(layer.w_q(x), layer.num_heads)
-    k = mha_lib.split_heads(layer.w_k(x), layer.num_heads)
-    v = mha_lib.split_heads(layer.w_v(x), layer.num_heads)
-    place = torch.tensor([n])
-    q = mha_lib.rotate(q, place)
-    k = mha_lib.rotate(k, place)
-    cache["keys"][:, :, n : n + 1] = k
-    cache["values"][:, :, n : n + 1] = v
-    cache["length"] = n + 1
-    keys = cache["keys"][:, :, : n + 1]
-    values = cache["values"][:, :, : n + 1]
-    output, _ = mha_lib.attention(q, keys, values)
-    return layer.w_o(mha_lib.merge_heads(output))
-'''
-
-MASKED = '''
-from mha_lib import rotate
-
-def step(layer, x, cache):
-    B, _, d = x.shape
-    h = layer.num_heads
-    at = cache["length"]
-    q, k, v = (w(x).view(B, 1, h, d // h).transpose(1, 2) for w in (layer.w_q, layer.w_k, layer.w_v))
-    q, k = rotate(q, torch.tensor([at])), rotate(k, torch.tensor([at]))
-    cache["keys"][:, :, at] = k[:, :, 0]
-    cache["values"][:, :, at] = v[:, :, 0]
-    cache["length"] += 1
-    scores = q @ cache["keys"].transpose(2, 3) / math.sqrt(d // h)
-    scores = scores.masked_fill(torch.arange(scores.size(-1)) > at, float("-inf"))
-    mixed = scores.softmax(-1) @ cache["values"]
-    return layer.w_o(mixed.transpose(1, 2).reshape(B, 1, d))
-'''
-
-BYTES = '''
-def cache_bytes(batch, length, num_heads, d_k, num_layers, bytes_per_number):
-    numbers = 2 * num_layers * batch * length * num_heads * d_k
-    return numbers * bytes_per_number
-'''
-
-MEASURED = '''
-def cache_bytes(batch, length, num_heads, d_k, num_layers, bytes_per_number):
-    key = torch.empty(batch, num_heads, length, d_k, device="meta")
-    return num_layers * (key.numel() + key.numel()) * bytes_per_number
-'''
-
 GENERATE = '''
 import mha_lib
 
@@ -100,7 +50,7 @@ WRONG = [
         ("offset_top_left", TRIL, "tril(keys - queries) -> tril()"),
         ("offset_top_left", COMPARED, " + (keys - queries) -> "),
         ("offset_square", TRIL, "ones.tril(keys - queries) -> ones[:, :, :queries].tril()"),
-        ("offset_square", TRIL, "ones.tril(keys - queries) -> torch.ones(1, keys, keys).tril().bool()"),
+        ("offset_row_for_every_key", TRIL, "ones.tril(keys - queries) -> torch.ones(1, keys, keys).tril().bool()"),
         ("offset_all_allowed", TRIL, "ones.tril(keys - queries) -> ones"),
         ("offset_excludes_self", COMPARED, "j <= i -> j < i"),
         ("offset_sees_next", TRIL, "keys - queries) -> keys - queries + 1)"),
@@ -111,58 +61,11 @@ WRONG = [
         ("offset_kept_only", TRIL, "ones.tril(keys - queries) -> ones & (torch.arange(keys) < keys - queries)"),
         ("offset_window", TRIL, "ones.tril(keys - queries) -> ones.tril(keys - queries).triu()"),
         ("offset_transposed", TRIL, "ones.tril(keys - queries) -> ones.tril(keys - queries).mT"),
+        ("offset_transposed", TRIL, "ones.tril(keys - queries) -> torch.ones(1, keys, keys).tril().bool()[:, :, -queries:]"),
+        ("offset_from_behind", TRIL, "ones.tril(keys - queries) -> ones.tril().flip(2)"),
+        ("offset_moved_otherwise", TRIL, "tril(keys - queries) -> tril(queries)"),
         ("offset_flipped", TRIL, "ones.tril(keys - queries) -> ones.tril(keys - queries).flip(1)"),
         ("mask_not_bool", TRIL, ", dtype=torch.bool -> "),
-    ]
-] + [
-    Answer("step", "step", edit(base, *changes), id)
-    for id, base, *changes in [
-        ("step_from_zero", STEP, "torch.tensor([n]) -> torch.arange(x.size(1))"),
-        ("step_from_zero", STEP, "    q = mha_lib.rotate(q, place) -> ", "    k = mha_lib.rotate(k, place) -> "),
-        ("step_one_too_far", STEP, "torch.tensor([n]) -> torch.tensor([n + 1])"),
-        ("step_query_not_turned", STEP, "    q = mha_lib.rotate(q, place) -> "),
-        ("step_key_not_turned", STEP, "    k = mha_lib.rotate(k, place) -> "),
-        ("step_value_turned", STEP, "    k = mha_lib.rotate(k, place) ->     k, v = mha_lib.rotate(k, place), mha_lib.rotate(v, place)"),
-        ("step_turned_again", STEP, "    k = mha_lib.rotate(k, place) -> ", "keys = cache[\"keys\"][:, :, : n + 1] -> keys = mha_lib.rotate(cache[\"keys\"][:, :, : n + 1], torch.arange(n + 1))"),
-        ("step_turned_again", STEP, "keys = cache[\"keys\"][:, :, : n + 1] -> keys = mha_lib.rotate(cache[\"keys\"][:, :, : n + 1], torch.arange(n + 1))"),
-        ("step_turned_again", STEP, "    k = mha_lib.rotate(k, place) -> ", "keys = cache[\"keys\"][:, :, : n + 1] -> keys = cache[\"keys\"][:, :, : n + 1] = mha_lib.rotate(cache[\"keys\"][:, :, : n + 1], torch.arange(n + 1))"),
-        ("step_empty_places_seen", STEP, "cache[\"keys\"][:, :, : n + 1] -> cache[\"keys\"]", "cache[\"values\"][:, :, : n + 1] -> cache[\"values\"]"),
-        ("step_one_empty_place_seen", MASKED, "> at, -> > at + 1,"),
-        ("step_itself_not_seen", MASKED, "> at, -> >= at,"),
-        ("step_itself_not_seen", STEP, "cache[\"keys\"][:, :, : n + 1] -> cache[\"keys\"][:, :, :n]", "cache[\"values\"][:, :, : n + 1] -> cache[\"values\"][:, :, :n]"),
-        ("step_new_alone", STEP, "mha_lib.attention(q, keys, values) -> mha_lib.attention(q, k, v)"),
-        ("step_length_not_counted", STEP, "    cache[\"length\"] = n + 1 -> "),
-        ("step_not_written", STEP, "    cache[\"keys\"][:, :, n : n + 1] = k -> ", "    cache[\"values\"][:, :, n : n + 1] = v -> ", "keys = cache[\"keys\"][:, :, : n + 1] -> keys = torch.cat([cache[\"keys\"][:, :, :n], k], 2)", "values = cache[\"values\"][:, :, : n + 1] -> values = torch.cat([cache[\"values\"][:, :, :n], v], 2)"),
-        ("step_keys_not_written", STEP, "    cache[\"keys\"][:, :, n : n + 1] = k -> "),
-        ("step_wrong_slot", STEP, "cache[\"keys\"][:, :, n : n + 1] = k -> cache[\"keys\"][:, :, n + 1 : n + 2] = k", "cache[\"values\"][:, :, n : n + 1] = v -> cache[\"values\"][:, :, n + 1 : n + 2] = v"),
-        ("step_wrong_slot", STEP, "cache[\"keys\"][:, :, n : n + 1] = k -> cache[\"keys\"][:, :, :1] = k", "cache[\"values\"][:, :, n : n + 1] = v -> cache[\"values\"][:, :, :1] = v"),
-        ("step_on_the_head_axis", STEP, "keys = cache[\"keys\"][:, :, : n + 1] -> keys = torch.cat([cache[\"keys\"][:, :, :n], k], dim=1)", "values = cache[\"values\"][:, :, : n + 1] -> values = torch.cat([cache[\"values\"][:, :, :n], v], dim=1)"),
-        ("step_output_kept", STEP, "    return layer -> \n    cache[\"values\"][:, :, n : n + 1] = output\n    return layer"),
-        ("step_keys_and_values_exchanged", MASKED, "= k[:, :, 0] -> = v[:, :, 0]", "cache[\"values\"][:, :, at] = v[:, :, 0] -> cache[\"values\"][:, :, at] = k[:, :, 0]"),
-        ("step_top_left", STEP, "output, _ = mha_lib.attention(q, keys, values) -> output = F.scaled_dot_product_attention(q, keys, values, is_causal=True)"),
-        ("step_not_divided", MASKED, " / math.sqrt(d // h) -> "),
-        ("step_divided_by_width", MASKED, "math.sqrt(d // h) -> math.sqrt(d)"),
-        ("step_without_w_o", STEP, "layer.w_o(mha_lib.merge_heads(output)) -> mha_lib.merge_heads(output)"),
-        ("returned_none", STEP, "    return layer.w_o ->     layer.w_o"),
-    ]
-] + [
-    Answer("cache_bytes", "cache_bytes", edit(BYTES, *changes), id)
-    for id, *changes in [
-        ("bytes_one_of_two", "2 * num_layers * -> num_layers *"),
-        ("bytes_one_layer", "2 * num_layers * -> 2 *"),
-        ("bytes_one_text", "batch * length * -> length *"),
-        ("bytes_one_token", "batch * length * -> batch *"),
-        ("bytes_one_head", "length * num_heads * -> length *"),
-        ("bytes_heads_not_wide", "num_heads * d_k -> num_heads"),
-        ("bytes_numbers", "numbers * bytes_per_number -> numbers"),
-        ("bytes_numbers", "numbers * bytes_per_number -> numbers * 4"),
-        ("bytes_bits", "numbers * bytes_per_number -> numbers * bytes_per_number * 8"),
-        ("bytes_other_unit", "numbers * bytes_per_number -> numbers * bytes_per_number / 1024**2"),
-        ("bytes_table", "2 * num_layers * batch * length * num_heads * d_k -> num_layers * batch * num_heads * length * length"),
-        ("bytes_queries_too", "2 * num_layers -> 3 * num_layers"),
-        ("bytes_added", "2 * num_layers * -> 2 + num_layers *"),
-        ("bytes_heads_twice", "num_heads * d_k -> num_heads * num_heads * d_k"),
-        ("not_a_number", "numbers * bytes_per_number -> f'{numbers * bytes_per_number} bytes'"),
     ]
 ] + [
     Answer("generate", "generate", edit(base, *changes), id)
@@ -188,6 +91,15 @@ WRONG = [
         ("gen_without_prompt", SHORT, "[prompt] -> []"),
         ("gen_first_row", GENERATE, "scores[:, -1:] -> scores[:, :1]"),
         ("gen_one_text_for_all", SHORT, "[:, -1].argmax(-1)[:, None] -> [0, -1].argmax().expand(len(prompt), 1)"),
+        ("gen_mask_inverted", GENERATE, "mask = mha_lib.causal_mask(prompt.size(1)) -> mask = ~mha_lib.causal_mask(prompt.size(1))"),
+        ("gen_old_token_again", GENERATE, "model(new, None, caches) -> model(tokens[:, -2:-1], None, caches)"),
+        ("gen_count_is_the_total", GENERATE, "    for i in range(count):\n        new = scores[:, -1:].argmax(dim=-1) ->     i = 0\n    while tokens.size(1) < count:\n        new = scores[:, -1:].argmax(dim=-1)"),
+        ("gen_every_row", GENERATE, "scores[:, -1:].argmax(dim=-1) -> scores.argmax(dim=-1)"),
+        ("gen_largest_of_another_axis", GENERATE, "scores[:, -1:].argmax(dim=-1) -> scores[:, -1:].argmax(dim=1)"),
+        ("gen_drawn", GENERATE, "scores[:, -1:].argmax(dim=-1) -> torch.multinomial(scores[:, -1].softmax(-1), 1)"),
+        ("joined_axes_differ", GENERATE, "scores[:, -1:].argmax(dim=-1) -> scores[:, -1].argmax(dim=-1)"),
+        ("indices_are_floats", GENERATE, "scores[:, -1:].argmax(dim=-1) -> scores[:, -1:].amax(dim=-1)"),
+        ("token_unknown", GENERATE, "scores[:, -1:].argmax(dim=-1) -> scores[:, -1].argmax().expand(len(prompt), 1)"),
         ("gen_least_likely", GENERATE, "argmax -> argmin"),
         ("gen_written_in_front", GENERATE, "[tokens, new] -> [new, tokens]"),
         ("gen_one_cache_for_all_layers", GENERATE, "model.new_caches() -> [mha_lib.KeyValueCache()] * len(model.layers)"),
@@ -204,27 +116,6 @@ RIGHT = [
         "offset_causal_mask",
         "def offset_causal_mask(queries, keys):\n    old = torch.ones(1, queries, keys - queries).bool()\n    new = torch.ones(1, queries, queries).tril().bool()\n    return torch.cat([old, new], 2)\n",
     ),
-    *(Answer("step", "step", source) for source in (STEP, MASKED)),
-    Answer("step", "step", edit(STEP, "output, _ = mha_lib.attention(q, keys, values) -> output = F.scaled_dot_product_attention(q, keys, values)")),
-    Answer(  # the tensors may be replaced, if they hold the same afterwards
-        "step",
-        "step",
-        edit(
-            STEP,
-            "    cache[\"keys\"][:, :, n : n + 1] = k ->     cache[\"keys\"] = torch.cat([cache[\"keys\"][:, :, :n], k], dim=2)",
-            "    cache[\"values\"][:, :, n : n + 1] = v ->     cache[\"values\"] = torch.cat([cache[\"values\"][:, :, :n], v], dim=2)",
-        ),
-    ),
-    Answer("step", "step", edit(STEP, "    cache[\"length\"] = n + 1 -> ", "    return layer -> \n    cache[\"length\"] += x.size(1)\n    return layer")),
-    Answer(
-        "step",
-        "step",
-        edit(MASKED, "scores = scores.masked_fill(torch.arange(scores.size(-1)) > at, float(\"-inf\")) -> scores = scores + torch.zeros(scores.size(-1)).index_fill(0, torch.arange(at + 1, scores.size(-1)), -1e9)"),
-    ),
-    *(Answer("cache_bytes", "cache_bytes", source) for source in (BYTES, MEASURED)),
-    Answer("cache_bytes", "cache_bytes", "def cache_bytes(*sizes):\n    return 2 * math.prod(sizes)\n"),
-    Answer("cache_bytes", "cache_bytes", "def cache_bytes(batch, length, num_heads, d_k, num_layers, bytes_per_number):\n    return sum(2 * batch * length * num_heads * d_k * bytes_per_number for _ in range(num_layers))\n"),
-    Answer("cache_bytes", "cache_bytes", "def cache_bytes(b, t, h, d, layers, size):\n    return torch.tensor([2, b, t, h, d, layers, size]).prod()\n"),
     *(Answer("generate", "generate", source) for source in (GENERATE, SHORT)),
     Answer("generate", "generate", edit(GENERATE, "        if i + 1 < count: -> \n        if True:")),
     Answer("generate", "generate", edit(GENERATE, "scores[:, -1:].argmax(dim=-1) -> scores[:, -1].softmax(-1).topk(1).indices")),
@@ -235,4 +126,5 @@ RIGHT = [
         "    caches = [mha_lib.KeyValueCache() for _ in model.layers]\n    for t in range(T, T + count):\n        part = tokens[:, :T] if t == T else tokens[:, t - 1 : t]\n"
         "        mask = mha_lib.causal_mask(T) if t == T else None\n        tokens[:, t] = model(part, mask, caches)[:, -1].max(-1).indices\n    return tokens\n",
     ),
+    Answer("offset_causal_mask", "offset_causal_mask", "def offset_causal_mask(queries, keys):\n    return torch.tensor([[j + queries <= i + keys for j in range(keys)] for i in range(queries)])[None]\n"),
 ]

@@ -62,6 +62,12 @@ WRONG = (
             ("repeat_mean", "x.mean(1, keepdim=True).repeat(1, h * times, 1, 1)"),
             ("repeat_new_axis", "x[:, :, None].expand(B, h, times, T, d)"),
             ("repeat_not_at_all", "x"),
+            ("repeat_flat", "x.repeat_interleave(times)"),
+            ("repeat_joined_tokens", "torch.cat([x[:, i] for i in range(h) for _ in range(times)], dim=1)"),
+            ("repeat_once_too_often", "torch.cat([x] * (times + 1), dim=1)"),
+            ("repeat_places_left_empty", "torch.zeros(B, h * times, T, d).index_copy_(1, torch.arange(h) * times, x)"),
+            ("axes_exchanged", "torch.stack([x[:, i // times] for i in range(h * times)], 0)"),
+            ("stretched_sizes", "x.expand(B, h * times, T, d)"),
             ("repeat_reversed", "x.flip(1).repeat_interleave(times, 1)"),
             ("returned_none", "None"),
         ]
@@ -77,6 +83,14 @@ WRONG = (
             ("average_columns", "weight.mean(1)"),
             ("average_all", "torch.cat([weight.view(num_heads, d, width).mean(0)] * num_kv_heads)"),
             ("average_not_joined", "weight.view(num_kv_heads, times, d, width).mean(1)"),
+            ("average_counts_exchanged", "weight.unflatten(0, (times, num_kv_heads, d)).mean(1).flatten(0, 1)"),
+            ("average_features", "weight.unflatten(0, (num_kv_heads, times, d)).mean(2).flatten(0, 1)"),
+            ("average_overlapping", "torch.cat([sum(weight.split(d)[g : g + times]) / times for g in range(num_kv_heads)])"),
+            ("average_every_nth_row", "weight[::times]"),
+            ("average_largest", "weight.unflatten(0, (num_kv_heads, times, d)).amax(1).flatten(0, 1)"),
+            ("average_rows_end_to_end", "weight.unflatten(0, (num_kv_heads, times, d)).mean(1).flatten(1)"),
+            ("max_returns_pair", "weight.unflatten(0, (num_kv_heads, times, d)).median(1).flatten(0, 1)"),
+            ("joined_no_tensor", "torch.cat([sum(weight.split(num_heads)[g * times : (g + 1) * times]) for g in range(num_heads)])"),
             ("average_nothing", "weight"),
         ]
     ]
@@ -96,9 +110,13 @@ WRONG = (
             ("grouped_no_output", [f"{GIVE} -> return mixed.transpose(1, 2).flatten(2)"]),
             ("grouped_mask_without_head_axis", [f"{FILL} -> scores = scores.masked_fill(mask == 0, -1e9)"]),
             ("grouped_uneven_accepted", [f"{CHECK} -> pass", f"{SHARE} -> return x.repeat_interleave(-(-self.h // self.kv), dim=1)[:, : self.h]"]),
+            ("grouped_other_error", [f"{CHECK} -> assert d_model % num_heads == 0 and num_heads % num_kv_heads == 0"]),
+            ("grouped_sizes_exchanged", ["self.w_k = nn.Linear(d_model, self.kv * self.d_k) -> self.w_k = nn.Linear(self.kv * self.d_k, d_model)"]),
+            ("super_missing", ["        super().__init__() -> "]),
+            ("first_wrong_step", ["q = self.cut(self.w_q(x), self.h) -> q = self.cut(self.w_q(x) + x, self.h)"]),
             ("scale_missing", [f"{SCORES} -> scores = q @ k.mT"]),
             ("mask_inverted", [f"{FILL} -> scores = scores.masked_fill(mask.unsqueeze(1) != 0, -1e9)"]),
-            ("first_wrong_step", [f"{MIXED} -> weights = scores.softmax(-2); mixed = weights @ v"]),
+            ("att_softmax_over_queries", [f"{MIXED} -> weights = scores.softmax(-2); mixed = weights @ v"]),
         ]
     ]
 )

@@ -31,6 +31,13 @@ MASKS = [
     ("mask_finfo_tiny", [f"{FILL} -> scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).tiny)"]),
     ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1) * mask"]),
     ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1).masked_fill(mask == 0, 0)"]),
+    ("mask_after_softmax_shared_out", [f"{FILL} -> pass", f"{SOFTMAX} -> w = scores.softmax(-1) * mask; weights = w / w.sum(-1, keepdim=True)"]),
+    ("mask_after_softmax_shared_out", [f"{FILL} -> pass", f"{SOFTMAX} -> w = torch.where(mask.bool(), scores.softmax(-1), 0.0); weights = F.normalize(w, p=1, dim=-1, eps=1e-9)"]),
+    ("mask_exp_underflows", [f"{FILL} -> pass", f"{SOFTMAX} -> e = scores.exp() * mask; weights = e / e.sum(-1, keepdim=True)"]),
+    ("mask_exp_underflows", [f"{SOFTMAX} -> e = scores.exp(); weights = e / (e.sum(-1, keepdim=True) + 1e-9)"]),
+    ("mask_takes_off_too_little", [f"{FILL} -> scores = scores + (mask.float() - 1) * 1e4"]),
+    ("mask_fill_plus_inf", [f"{FILL} -> scores = scores.masked_fill(mask == 0, float('nan'))"]),
+    ("mask_as_index", [f"{FILL} -> scores[mask == 0] = -math.inf"]),
     ("mask_transposed", [f"{FILL} -> scores = scores.masked_fill(mask.transpose(-2, -1) == 0, -1e9)"]),
     ("mask_always_causal", [f"{FILL} -> scores = scores.masked_fill(torch.ones_like(scores).triu(1) == 1, -1e9)"]),
     ("mask_changed", [f"{FILL} -> mask.fill_(True)"]),
@@ -50,7 +57,10 @@ _MASKED = [
     [f"{FILL} -> scores = scores - (1 - mask.to(scores.dtype)) * 1e9"],
     [f"{FILL} -> scores = scores + mask.to(scores.dtype).log()"],
     [f"{FILL} -> scores = scores.clone(); scores[(mask == 0).expand_as(scores)] = -1e9"],
-    [f"{FILL} -> pass", f"{SOFTMAX} -> w = scores.softmax(-1) * mask; weights = w / w.sum(-1, keepdim=True)"],
+    [
+        f"{FILL} -> top = scores.masked_fill(mask == 0, -math.inf).amax(-1, keepdim=True)",
+        f"{SOFTMAX} -> e = (scores - top).masked_fill(mask == 0, -math.inf).exp(); weights = e / e.sum(-1, keepdim=True)",
+    ],
     [f"{SOFTMAX} -> weights = scores.softmax(-1).nan_to_num()"],
     [f"{SOFTMAX} -> weights = torch.softmax(scores, dim=-1).masked_fill(mask == 0, 0.0)"],
 ]
@@ -91,11 +101,13 @@ WRONG = (
             ("causal_anti_diagonal", "ones.tril().flip(-1).bool()"),
             ("causal_fixed_size", "torch.ones(1, 5, 5).tril().bool()"),
             ("causal_fixed_size", "torch.ones(1, 512, 512).tril().bool()"),
+            ("mask_of_one_axis", "(i >= i)[None]"),
+            ("mask_of_one_axis", "(i[:, None] >= 1)[None]"),
             ("causal_additive", "torch.zeros(size, size).masked_fill(ones[0].triu(1) == 1, -math.inf)"),
             ("causal_additive", "nn.Transformer.generate_square_subsequent_mask(size)"),
             ("mask_not_bool", "ones.tril()"),
             ("mask_not_bool", "ones.tril().int()"),
-            ("raised", "torch.tril(size, size)"),
+            ("not_a_tensor_here", "torch.tril(size, size)"),
         ]
     ]
     + [
@@ -113,6 +125,9 @@ WRONG = (
             ("pad_hardcoded_zero", "(tokens != 0)[:, None]"),
             ("pad_hardcoded_zero", "tokens.bool().unsqueeze(1)"),
             ("pad_assumes_the_end", "(torch.arange(T) < (tokens != pad_id).sum(1)[:, None])[:, None]"),
+            ("pad_assumes_the_end", "(torch.arange(T) < (tokens == pad_id).int().argmax(1, keepdim=True)).unsqueeze(1)"),
+            ("pad_of_one_sentence", "(tokens[0] != pad_id).expand(B, 1, -1)"),
+            ("pad_keeps_ids", "tokens.masked_fill(tokens == pad_id, 0).unsqueeze(1)"),
             ("pad_repeated", "(tokens != pad_id)[:, None].repeat(1, T, 1)"),
             ("mask_not_bool", "(tokens != pad_id)[:, None].float()"),
         ]
@@ -136,6 +151,10 @@ WRONG = (
             ("dec_greater_than", "(tokens > pad_id)[:, None] & past"),
             ("dec_extra_axis", "(real & past)[:, None]"),
             ("mask_not_bool", "(real & past).int()"),
+            ("dec_or_instead_of_and+dec_inverted", "~real | past"),
+            ("dec_pad_on_both+dec_padding_only", "real & real.transpose(1, 2)"),
+            ("compared_kinds", "real & __import__('mha_lib').causal_mask(tokens.shape)"),
+            ("truth_of_tensor", "real & __import__('mha_lib').causal_mask(tokens)"),
         ]
     ]
 )
@@ -221,6 +240,12 @@ WRONG += [
         ("window_at_the_start", "past & (i < window)"),
         ("window_fixed", "past & (back < 3)"),
         ("mask_not_bool", "(past & (back < window)).float()"),
+        ("window_or", "((back >= 0) | (back < window))[None]"),
+        ("window_wrong_sign", "torch.ones(1, size, size).tril().triu(window).bool()"),
+        ("window_around_the_end", "((back % size) < window)[None]"),
+        ("window_two_places", "((back == 0) | (back == window - 1))[None]"),
+        ("window_begins_before_the_text", "torch.stack([torch.isin(i, i[r - window + 1 : r + 1]) for r in range(size)])"),
+        ("mask_of_one_axis", "((i >= 0) & (i < window))[None]"),
         ("window_additive", "torch.zeros(size, size).masked_fill(~(past & (back < window))[0], -math.inf)"),
         ("returned_none", "None"),
     ]
@@ -269,6 +294,15 @@ WRONG += [
             [NO_FILL, f"{CLEAR} -> weights = weights * mask; weights = (weights / weights.sum(-1, keepdim=True)).nan_to_num()"],
         ),
         ("rows_mask_not_shared_out", [NO_FILL]),
+        ("rows_clearing_inverted", [f"{CLEAR} -> weights = weights.masked_fill(mask, 0.0)"]),
+        ("rows_cleared_if_any", [f"{CLEAR} -> weights = weights * mask.all(-1, keepdim=True)"]),
+        ("rows_of_keys", [f"{CLEAR} -> weights = weights * mask.any(-2, keepdim=True)"]),
+        ("rows_all_cleared", [INFINITE, f"{CLEAR} -> weights = torch.zeros_like(weights) if weights.isnan().any() else weights"]),
+        ("rows_weights_left", [INFINITE, NO_CLEAR, f"{GIVE} -> return torch.nan_to_num(weights @ value), weights"]),
+        (
+            "rows_exp_of_scores",
+            [NO_FILL, f"{ROWS_SOFTMAX} -> exp = scores.exp() * mask", f"{CLEAR} -> weights = exp / (exp.sum(-1, keepdim=True) + 1e-9)"],
+        ),
         ("mask_inverted", [f"{ROWS_FILL} -> scores = scores.masked_fill(mask, -math.inf)", f"{CLEAR} -> weights = weights.nan_to_num()"]),
         ("returned_none", [f"{GIVE} -> return None"]),
     ]

@@ -39,9 +39,25 @@ def _std(line):
 
 WRONG = (
     [Answer(check, "attention", edit(BASE, *c), id) for check in ("attention", "scaling") for id, c in SCALES]
+    + [
+        Answer("scaling", "attention", edit(BASE, *c), "scaling_after_the_product")
+        for c in (
+            [],
+            [f"{SCORES} -> scores = torch.einsum('...id,...jd->...ij', query, key)"],
+            [f"{SCORES} -> scores = (query.unsqueeze(-2) * key.unsqueeze(-3)).sum(-1)"],
+            [f"{SCALE} -> scores *= key.size(-1) ** -0.5"],
+        )
+    ]
     +[
         Answer("stable_softmax", "stable_softmax", _stable(line), id)
         for id, line in [
+            ("softmax_global_max_epsilon", "(x := (scores - scores.max()).exp()) / (x.sum(-1, keepdim=True) + 1e-9)"),
+            ("softmax_global_max_epsilon", "(x := (scores - scores.max()).exp()) / x.sum(-1, keepdim=True).clamp(min=1e-12)"),
+            ("softmax_column_max", "(x := (scores - torch.max(scores, 0).values).exp()) / x.sum(-1, keepdim=True)"),
+            ("softmax_max_after_exp", "(x := scores.exp() - scores.exp().amax(-1, keepdim=True)) / x.sum(-1, keepdim=True)"),
+            ("softmax_adds_max", "(x := (scores + m).exp()) / x.sum(-1, keepdim=True)"),
+            ("softmax_standardised", "(x := ((scores - scores.mean(-1, True)) / scores.std(-1, keepdim=True)).exp()) / x.sum(-1, keepdim=True)"),
+            ("softmax_whole_tensor", "torch.stack([(x := torch.exp(r - r.max())) / x.sum() for r in scores])"),
             ("softmax_overflows", "scores.exp() / scores.exp().sum(-1, keepdim=True)"),
             ("softmax_global_max", "(x := (scores - scores.max()).exp()) / x.sum(-1, keepdim=True)"),
             ("softmax_column_max", "(x := (scores - scores.amax(-2, keepdim=True)).exp()) / x.sum(-1, keepdim=True)"),
@@ -65,6 +81,13 @@ WRONG = (
             ("std_half", "d_k / 2"),
             ("std_log", "math.log2(d_k)"),
             ("std_fixed", "8"),
+            ("std_fixed", "torch.randn(10000, d_k).norm(dim=-1).std()"),
+            ("std_of_one", "(torch.randn(d_k) @ torch.randn(d_k)).std()"),
+            ("std_is_mean", "(torch.randn(10000, d_k) * torch.randn(10000, d_k)).sum(-1).mean()"),
+            ("std_whole_number", "int(d_k ** 0.5)"),
+            ("std_of_sums", "torch.randn(20000, d_k).pow(2).sum(-1).std()"),
+            ("std_times_a_number", "(torch.rand(20000, d_k) * torch.rand(20000, d_k)).sum(-1).std()"),
+            ("std_few_draws", "(torch.randn(20, d_k) * torch.randn(20, d_k)).sum(-1).std()"),
             ("std_of_sums", "(torch.randn(20000, d_k) + torch.randn(20000, d_k)).sum(-1).std()"),
             ("tensor_function_on_number", "torch.sqrt(d_k)"),
             ("wrong_type", "'root of d_k'"),
@@ -72,8 +95,20 @@ WRONG = (
     ]
 )
 
+BEFORE = edit(BASE, f"{SCALE} -> pass", f"{SCORES} -> scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)")
+BEFORE_SCORES = "scores = query / math.sqrt(query.size(-1)) @ key.transpose(-2, -1)"
+_BEFORE = [
+    [],
+    [f"{BEFORE_SCORES} -> scores = query @ (key / math.sqrt(query.size(-1))).transpose(-2, -1)"],
+    [f"{BEFORE_SCORES} -> s = query.size(-1) ** 0.25; scores = (query / s) @ (key / s).transpose(-1, -2)"],
+    [f"{BEFORE_SCORES} -> scores = torch.einsum('...id,...jd->...ij', query * key.shape[-1] ** -0.5, key)"],
+    [f"{BEFORE_SCORES} -> scores = (query.div(key.size(-1) ** 0.5).unsqueeze(-2) * key.unsqueeze(-3)).sum(-1)"],
+    [f"{BEFORE_SCORES} -> d = torch.tensor(float(query.size(-1))); scores = (query / d.sqrt()) @ key.mT"],
+    [f"{BEFORE_SCORES} -> scores = F.linear(query, key) if False else ((key / math.sqrt(key.size(-1))) @ query.mT).mT"],
+]
+
 RIGHT = (
-    [Answer("scaling", "attention", edit(BASE, *c)) for c in ROUNDABOUT]
+    [Answer("scaling", "attention", edit(BEFORE, *c)) for c in _BEFORE]
     +[Answer("stable_softmax", "stable_softmax", _stable(line)) for line in ("e / e.sum(-1, keepdim=True)", "torch.exp(scores - scores.logsumexp(-1, keepdim=True))", "(scores - scores.max(-1, keepdim=True).values).softmax(-1)")]
     +[Answer("score_std", "score_std", _std(line)) for line in ("d_k ** 0.5", "math.sqrt(d_k)", "torch.tensor(float(d_k)).sqrt()", "(torch.randn(20000, d_k) * torch.randn(20000, d_k)).sum(-1).std()")]
 )
@@ -99,6 +134,12 @@ WRONG += [
         ("divisor_inverted", "1 / (a * b * d_k ** 0.5)"),
         ("divisor_spreads_divided", "d_k ** 0.5 / (a * b)"),
         ("divisor_fixed", "24"),
+        ("divisor_root_of_spreads", "math.sqrt(d_k * a * b ** 2)"),
+        ("divisor_adds_spreads", "math.sqrt(d_k + a ** 2 + b ** 2)"),
+        ("divisor_spreads_squared", "math.sqrt(d_k) * (a * b) ** 2"),
+        ("divisor_spread_as_mean", "(torch.normal(a, 1.0, (20000, d_k)) * torch.normal(b, 1.0, (20000, d_k))).sum(-1).std()"),
+        ("divisor_is_mean", "((torch.randn(10000, d_k) * a) @ (torch.randn(d_k) * b)).mean()"),
+        ("divisor_spreads_divided", "math.sqrt(d_k) * a / b"),
         ("returned_none", "None"),
         ("wrong_type", "f'{a * b} root of {d_k}'"),
     ]

@@ -14,7 +14,7 @@ from mha_lib.checks.inputs import normal
 from mha_lib.checks.mistakes.attention import ATTENTION
 from mha_lib.checks.mistakes.scaling import SCALING
 from mha_lib.checks.mistakes.signs import only_gradients_missing, rows_fall_short
-from mha_lib.checks.recipe import attention_with, on, single_head_with, times
+from mha_lib.checks.recipe import attention_with, linear, on, single_head_with, times
 
 # Sizes that differ pairwise: no axis can stand in for another.
 THREE_AXES = (normal(2, 3, 4, seed=1), normal(2, 5, 4, seed=2), normal(2, 5, 6, seed=3))
@@ -97,7 +97,7 @@ scores = Exercise(
         ),
         Mistake(
             "scores_scaled",
-            "You already divide by the root of the width. Here the plain dot products are asked for.",
+            "Your scores are divided already, by the width or its root. Here the plain dot products are asked for.",
             lambda q, k: _scaled(q, k),
             lambda q, k: q @ k.transpose(-2, -1) / q.size(-1),
         ),
@@ -114,6 +114,17 @@ scores = Exercise(
             "You multiply cell by cell. A score sums over all features of one query and one key.",
             lambda q, k: q * k,
             lambda q, k: (q * k).sum(-1),
+        ),
+        Mistake(
+            "scores_product_of_sums",
+            "You add up the features of each vector and multiply the sums. A score multiplies feature by feature, and adds then.",
+            lambda q, k: q.sum(-1, keepdim=True) * k.sum(-1).unsqueeze(-2),
+        ),
+        Mistake(
+            "scores_across_sentences",
+            "Your queries meet the keys of all sentences. A sentence keeps to its own keys.",
+            lambda q, k: torch.tensordot(q, k, dims=([-1], [-1])),
+            lambda q, k: q.flatten(0, -2) @ k.flatten(0, -2).T,
         ),
         Mistake(
             "scores_softmax",
@@ -187,9 +198,10 @@ softmax_rows = Exercise(
         ),
         Mistake(
             "softmax_whole_tensor",
-            "All your numbers together sum to 1. Every row must sum to 1 by itself.",
+            "Your numbers sum to 1 all together, or all those of a table. Every row must sum to 1 by itself.",
             lambda s: _by_hand(s),
             lambda s: _by_hand(s, -2, -1),
+            lambda s: torch.stack([_by_hand(entry) for entry in s]),
         ),
         Mistake(
             "softmax_sum_without_keepdim",
@@ -213,6 +225,21 @@ softmax_rows = Exercise(
             "softmax_mean",
             "You divide by the mean of the row, not by its sum: every row sums to its length.",
             lambda s: s.exp() / s.exp().mean(-1, keepdim=True),
+        ),
+        Mistake(
+            "softmax_by_count",
+            "You divide by the number of entries. The exponentials of a row are divided by their sum.",
+            lambda s: s.exp() / s.size(-1),
+        ),
+        Mistake(
+            "softmax_exp_of_sum",
+            "You divide by the exponential of the sum of the scores. What counts is the sum of their exponentials.",
+            lambda s: s.exp() / s.sum(-1, keepdim=True).exp(),
+        ),
+        Mistake(
+            "softmax_by_length",
+            "You divide by the length of the row, the root of the sum of squares. The plain sum is asked for.",
+            lambda s: F.normalize(s.exp(), dim=-1),
         ),
         Mistake("softmax_log", "You return the logarithms of the weights: all negative.", lambda s: s.log_softmax(-1)),
         Mistake(
@@ -288,6 +315,10 @@ def _through(*roles):
     return single_head_with(through=lambda: roles)
 
 
+def _activated(activation):
+    return single_head_with(project=lambda weights, role, x: activation(linear(weights, role, x)))
+
+
 def _by_d_model(weights_of, d_model, d_k, *inputs):
     return single_head_with(scale=times(lambda q, k, v: d_model**-0.5))(weights_of, d_model, d_k, *inputs)
 
@@ -349,6 +380,16 @@ single_head = ClassExercise(
             _through("w_q", None, "w_v"),
             _through(None, None, "w_v"),
             _through(None, None, None),
+        ),
+        Mistake(
+            "head_bias_left_out",
+            "The biases of your linears take no part: the inputs meet the weights alone.",
+            single_head_with(project=lambda weights, role, x: F.linear(x, weights[role][0])),
+        ),
+        Mistake(
+            "head_activation",
+            "There is an activation behind your projections. They are plain linear maps.",
+            *map(_activated, (torch.relu, F.gelu, torch.tanh, torch.sigmoid)),
         ),
         Mistake(
             "head_wrong_input",

@@ -8,41 +8,12 @@ from torch import Tensor
 from mha_lib import blockwise as course
 from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted, read
-from mha_lib.checks.case import Mistake, Probe
+from mha_lib.checks.case import Mistake, Probe, Sign
 from mha_lib.checks.compare import Unfit, as_tensor, one_tensor, refuse_none
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal
-
-
-def _running(scores: Tensor, values: Tensor, block: int) -> Tensor:
-    return scores.softmax(-1) @ values
-
-
-def _by_pieces(
-    *, start=-math.inf, rescale=lambda old, new: (old - new).exp(), highest=torch.maximum, exp=lambda s, high: (s - high).exp(),
-    total=lambda sums, e, r: sums * r + e.sum(-1), mixed=lambda mix, e, v, r: mix * r + e @ v, divide=lambda mix, sums: mix / sums,
-    pieces=lambda n, block: range(0, n, block),
-):
-    """Return a running softmax of scores (T_q, T_k) over values (T_k, d) with steps replaced."""
-
-    def run(scores, values, block):
-        high = scores.new_full(scores.shape[:-1], start)
-        sums, mix = torch.zeros_like(scores[:, 0]), scores.new_zeros(scores.size(0), values.size(-1))
-        for i in pieces(scores.size(-1), block):
-            s, v = scores[:, i : i + block], values[i : i + block]
-            new = highest(high, s.amax(-1))
-            r, e = rescale(high, new), exp(s, new.unsqueeze(-1))
-            sums, mix = total(sums, e, r), mixed(mix, e, v, r.unsqueeze(-1) if isinstance(r, Tensor) else r)
-            high = new
-        return divide(mix, sums.unsqueeze(-1))
-
-    return run
-
-
-def _divided(mix, e, v, r):
-    return mix * r + (e / e.sum(-1, keepdim=True)) @ v
-
+from mha_lib.checks.mistakes.blockwise import BLOCKWISE, RUNNING
 
 _LATE = normal(4, 10, seed=703) + torch.linspace(-30, 30, 10)
 _SCORES = [
@@ -50,6 +21,7 @@ _SCORES = [
     Probe("the largest scores come last", (_LATE, normal(10, 5, seed=704), 3)),
     Probe("the largest scores come first", (_LATE.flip(1), normal(10, 5, seed=704), 3)),
     Probe("very low scores", (normal(3, 9, seed=705) - 500, normal(9, 4, seed=706), 4)),
+    Probe("scores far below that", (normal(3, 9, seed=705) - 2e4, normal(9, 4, seed=706), 4), tolerance=0.02),
     Probe("scores of thousands", (normal(3, 9, seed=707, scale=900), normal(9, 4, seed=708), 2), tolerance=1e-3),
     Probe("one block", (normal(3, 6, seed=709), normal(6, 4, seed=710), 6)),
     Probe("blocks of one", (normal(3, 6, seed=709, scale=4), normal(6, 4, seed=710), 1)),
@@ -60,22 +32,11 @@ running_softmax = Exercise(
     "running_softmax",
     signature="scores values block",
     expects="one tensor (T_q, d): the values mixed by the softmax of each row of scores (T_q, T_k).",
-    reference=_running,
+    reference=lambda scores, values, block: scores.softmax(-1) @ values,
     parts=one_tensor("output"),
     read=read.RUNNING,
     probes=_SCORES,
-    mistakes=[
-        Mistake("running_not_rescaled", "What was added up before is not rescaled when the maximum rises.", _by_pieces(rescale=lambda old, new: 1.0)),
-        Mistake("running_sum_not_rescaled", "You rescale the mixture and not the sum.", _by_pieces(total=lambda sums, e, r: sums + e.sum(-1))),
-        Mistake("running_mixture_not_rescaled", "You rescale the sum and not the mixture.", _by_pieces(mixed=lambda mix, e, v, r: mix + e @ v)),
-        Mistake("running_rescaled_the_wrong_way", "You rescale by exp(new - old). What was taken below the old maximum becomes smaller, not larger.", _by_pieces(rescale=lambda old, new: torch.where(old.isinf(), 0.0, (new - old).exp()))),
-        Mistake("running_maximum_from_0", "Your maximum begins at 0. Where all scores lie far below, every exponential is 0, and 0/0 is NaN.", _by_pieces(start=0.0), read=read.FOUR_WAYS),
-        Mistake("running_divided_in_each_block", "You divide in each block: the blocks then count alike, whatever their scores. The division comes once, at the end.", _by_pieces(mixed=_divided), _by_pieces(mixed=_divided, divide=lambda mix, sums: mix), _by_pieces(mixed=lambda mix, e, v, r: mix + (e / e.sum(-1, keepdim=True)) @ v, divide=lambda mix, sums: mix), read=read.FOUR_WAYS),
-        Mistake("running_not_divided", "Nothing is divided by the sum.", _by_pieces(divide=lambda mix, sums: mix)),
-        Mistake("running_no_maximum", "No maximum is taken off: large scores overflow.", _by_pieces(start=0.0, highest=lambda old, new: old, exp=lambda s, high: s.exp(), rescale=lambda old, new: 1.0), read=read.FOUR_WAYS),
-        Mistake("running_last_block_dropped", "A last block that is shorter is left out.", _by_pieces(pieces=lambda n, block: range(0, n - block + 1, block))),
-        Mistake("running_last_block_only", "Only the last block is left: what came before is overwritten.", _by_pieces(rescale=lambda old, new: 0.0)),
-    ],
+    mistakes=RUNNING,
 )
 
 
@@ -101,6 +62,11 @@ def _weighing(share, total=torch.logaddexp):
     return lambda o1, l1, o2, l2: (o1 * share(l1, l2).unsqueeze(-1) + o2 * share(l2, l1).unsqueeze(-1), total(l1, l2))
 
 
+def _by_first_share(o1, l1, o2, l2, total):
+    share = (l1 - total).exp().unsqueeze(-1)
+    return o1 * share + o2 * (1 - share), total
+
+
 _sigmoid = lambda a, b: torch.sigmoid(a - b)  # noqa: E731
 _EMPTY = (torch.zeros(2, 4, 3), torch.full((2, 4), -math.inf))
 
@@ -119,15 +85,94 @@ merge = Exercise(
         Probe("one half saw no key", (*_result(737), *_EMPTY)),
     ],
     mistakes=[
-        Mistake("merge_mean", "You take the mean of the two outputs. Each counts by how much of the whole sum it has seen.", _weighing(lambda a, b: torch.full_like(a, 0.5))),
-        Mistake("merge_sum", "You add the two outputs up. Their shares must sum to 1.", _weighing(lambda a, b: torch.ones_like(a))),
-        Mistake("merge_exp_overflows", "You take the exponential of the log-sum-exp as it is: large ones overflow.", lambda o1, l1, o2, l2: ((o1 * l1.exp().unsqueeze(-1) + o2 * l2.exp().unsqueeze(-1)) / (l1.exp() + l2.exp()).unsqueeze(-1), (l1.exp() + l2.exp()).log())),
-        Mistake("merge_by_logarithms", "You weigh by the logarithms themselves. What counts are the sums, their exponentials.", _weighing(lambda a, b: a / (a + b))),
+        Mistake(
+            "merge_mean",
+            "You take the mean of the two outputs. Each counts by how much of the whole sum it has seen.",
+            _weighing(lambda a, b: torch.full_like(a, 0.5)),
+        ),
+        Mistake(
+            "merge_sum",
+            "You add the two outputs up. Their shares must sum to 1.",
+            _weighing(lambda a, b: torch.ones_like(a)),
+        ),
+        Mistake(
+            "merge_exp_overflows",
+            "An exponential of a large number overflows. What goes into it must be taken below the larger of the two, "
+            "or below the whole.",
+            lambda o1, l1, o2, l2: (
+                (o1 * l1.exp().unsqueeze(-1) + o2 * l2.exp().unsqueeze(-1)) / (l1.exp() + l2.exp()).unsqueeze(-1),
+                (l1.exp() + l2.exp()).log(),
+            ),
+            _weighing(_sigmoid, lambda a, b: (a.exp() + b.exp()).log()),
+            _weighing(_sigmoid, lambda a, b: a + (1 + (b - a).exp()).log()),
+            lambda o1, l1, o2, l2: _by_first_share(o1, l1, o2, l2, l1 + (1 + (l2 - l1).exp()).log()),
+            lambda o1, l1, o2, l2: _by_first_share(o1, l1, o2, l2, (l1.exp() + l2.exp()).log()),
+        ),
+        Mistake(
+            "merge_by_logarithms",
+            "You weigh by the logarithms themselves. What counts are the sums, their exponentials.",
+            _weighing(lambda a, b: a / (a + b)),
+            _weighing(lambda a, b: a / torch.logaddexp(a, b)),
+            _weighing(lambda a, b: a - torch.logaddexp(a, b)),
+            _weighing(lambda a, b: a),
+        ),
         Mistake("merge_exchanged", "Each output counts by the other's sum.", _weighing(lambda a, b: _sigmoid(b, a))),
-        Mistake("merge_total_added", "Your outputs are right, and their log-sum-exps are added up. The sums add up, not their logarithms.", _weighing(_sigmoid, lambda a, b: a + b)),
-        Mistake("merge_total_maximum", "Your outputs are right; the new log-sum-exp is not the larger of the two.", _weighing(_sigmoid, torch.maximum)),
-        Mistake("merge_total_kept", "Your outputs are right; the log-sum-exp is that of one half.", _weighing(_sigmoid, lambda a, b: a), _weighing(_sigmoid, lambda a, b: b)),
-        Mistake("merge_larger_wins", "You take the output of the half with the larger sum. Both count.", _weighing(lambda a, b: (a >= b).to(a.dtype))),
+        Mistake(
+            "merge_one_share",
+            "Both outputs count by the same share. Each has its own.",
+            lambda o1, l1, o2, l2: ((o1 + o2) * _sigmoid(l1, l2).unsqueeze(-1), torch.logaddexp(l1, l2)),
+            lambda o1, l1, o2, l2: ((o1 + o2) * _sigmoid(l2, l1).unsqueeze(-1), torch.logaddexp(l1, l2)),
+        ),
+        Mistake(
+            "merge_shares_upside_down",
+            "Your shares are larger than 1: the difference in the exponential stands the wrong way round.",
+            _weighing(lambda a, b: (torch.logaddexp(a, b) - a).exp()),
+        ),
+        Mistake(
+            "merge_not_divided",
+            "Your shares do not sum to 1: taken below the maximum, they must still be divided by their sum.",
+            _weighing(lambda a, b: (a - torch.maximum(a, b)).exp()),
+        ),
+        Mistake(
+            "merge_shares_of_other_axis",
+            "Your softmax shares out among sentences or queries. The shares are those of the two results.",
+            *(_weighing(lambda a, b, axis=axis: a.softmax(axis)) for axis in (0, 1)),
+        ),
+        Mistake(
+            "merge_laid_end_to_end",
+            "You lay the two results end to end. They belong to the same queries, and are mixed.",
+            *(
+                lambda o1, l1, o2, l2, axis=axis: (torch.cat((o1, o2), axis), torch.cat((l1, l2), min(axis, 1)))
+                for axis in (0, 1, 2)
+            ),
+        ),
+        Mistake(
+            "merge_total_added",
+            "Your outputs are right, and their log-sum-exps are added up. The sums add up, not their logarithms.",
+            _weighing(_sigmoid, lambda a, b: a + b),
+        ),
+        Mistake(
+            "merge_total_maximum",
+            "Your outputs are right; the new log-sum-exp is not the larger of the two.",
+            _weighing(_sigmoid, torch.maximum),
+        ),
+        Mistake(
+            "merge_total_without_maximum",
+            "Your outputs are right; in the log-sum-exp the maximum is missing, which was taken off before.",
+            _weighing(_sigmoid, lambda a, b: torch.logaddexp(a, b) - torch.maximum(a, b)),
+        ),
+        Mistake(
+            "merge_total_kept",
+            "Your outputs are right; the log-sum-exp is that of one half.",
+            _weighing(_sigmoid, lambda a, b: a),
+            _weighing(_sigmoid, lambda a, b: b),
+        ),
+        Mistake(
+            "merge_larger_wins",
+            "You take the output of the half with the larger sum. Both count.",
+            _weighing(lambda a, b: (a >= b).to(a.dtype)),
+            _weighing(lambda a, b: (a >= b).to(a.dtype), torch.maximum),
+        ),
     ],
 )
 
@@ -136,34 +181,13 @@ def _blocks(query, key, value, block):
     return course.blockwise_attention(query, key, value, block=block)
 
 
-def _attend(scale=lambda q: q.size(-1) ** -0.5, **steps):
-    """Return attention in blocks for (B, T, d) made of the running softmax with steps replaced; it gives the output twice right."""
-
-    def run(query, key, value, block):
-        outputs, totals = [], []
-        for q, k, v in zip(query, key, value):
-            scores = q @ k.mT * scale(q)
-            outputs.append(_by_pieces(**steps)(scores, v, block))
-            totals.append(scores.logsumexp(-1))
-        return torch.stack(outputs), torch.stack(totals)
-
-    return run
-
-
-def _with_total(total):
-    def run(query, key, value, block):
-        scores = query @ key.mT * query.size(-1) ** -0.5
-        return scores.softmax(-1) @ value, total(scores)
-
-    return run
-
-
 _QKV = (normal(2, 5, 8, seed=741), normal(2, 7, 8, seed=742), normal(2, 7, 3, seed=743))
 
 blockwise = Exercise(
     "blockwise",
     signature="query key value block",
-    expects="a pair (output, log_sum_exp): output (B, T_q, d_v), and (B, T_q), the logarithm of each row's sum of exponentials.",
+    expects="a pair (output, log_sum_exp): output (B, T_q, d_v), and (B, T_q), the logarithm of each row's sum of "
+    "exponentials.",
     reference=_blocks,
     parts=_pair,
     read=read.RUNNING,
@@ -171,28 +195,30 @@ blockwise = Exercise(
         Probe("5 queries over 7 keys in blocks of 3", (*_QKV, 3)),
         Probe("large scores", (40 * _QKV[0], 40 * _QKV[1], _QKV[2], 2), tolerance=1e-3),
         Probe("low scores", (_QKV[0] - 10, _QKV[1] + 10, _QKV[2], 3), tolerance=1e-3),
+        Probe("scores far below that", (_QKV[0] - 100, _QKV[1] + 100, _QKV[2], 3), tolerance=0.02),
         Probe("one block", (*_QKV, 7)),
         Probe("blocks larger than the text", (*_QKV, 50)),
         Probe("gradients", (*_QKV, 3), gradient=True, tolerance=1e-4),
     ],
-    mistakes=[
-        Mistake("blocks_scale_missing", "The scores are not divided by the root of the width.", lambda q, k, v, b: ((q @ k.mT).softmax(-1) @ v, (q @ k.mT).logsumexp(-1)), read=read.SCALE),
-        Mistake("blocks_not_rescaled", "What was added up before is not rescaled when the maximum rises.", _attend(rescale=lambda old, new: 1.0)),
-        Mistake("blocks_maximum_from_0", "Your maximum begins at 0: where all scores lie far below, 0/0 is NaN.", _attend(start=0.0), read=read.FOUR_WAYS),
-        Mistake("blocks_divided_in_each", "You divide in each block. The division comes once, at the end.", _attend(mixed=_divided), _attend(mixed=_divided, divide=lambda mix, sums: mix), read=read.FOUR_WAYS),
-        Mistake("blocks_last_dropped", "A last block that is shorter is left out.", _attend(pieces=lambda n, block: range(0, n - block + 1, block))),
-        Mistake("blocks_total_is_sum", "Your output is right. The second part is the sum of the exponentials below the maximum, not the logarithm of the whole sum.", _with_total(lambda s: (s - s.amax(-1, keepdim=True)).exp().sum(-1)), _with_total(lambda s: s.exp().sum(-1))),
-        Mistake("blocks_total_without_maximum", "Your output is right. In the log-sum-exp the maximum is missing, which was taken off before.", _with_total(lambda s: (s - s.amax(-1, keepdim=True)).exp().sum(-1).log())),
-        Mistake("blocks_total_is_maximum", "Your output is right. The second part is the maximum; the logarithm of the sum belongs on top.", _with_total(lambda s: s.amax(-1))),
-        Mistake("blocks_total_keeps_an_axis", "Your output is right. The log-sum-exp has an axis of size 1 too many.", _with_total(lambda s: s.logsumexp(-1, keepdim=True))),
-        Mistake("blocks_weights_returned", "The second part is the table of weights, which should never be there.", lambda q, k, v, b: reference_attention(q, k, v)),
-    ],
+    mistakes=BLOCKWISE,
 )
 
 
 def _visited(length: int, block: int) -> Tensor:
     count = -(-length // block)
     return torch.ones(count, count, dtype=torch.bool).tril()
+
+
+def _seen_whole(length: int, block: int) -> Tensor:
+    mask = torch.ones(length, length).tril()
+    return torch.stack([torch.stack([cell.all() for cell in row.split(block, 1)]) for row in mask.split(block, 0)])
+
+
+def _another_triangle(trials) -> bool:
+    masks = [t.seen.parts.get("mask") for t in trials]
+    if any(m is None or m.dim() != 2 or m.size(0) != m.size(1) for m in masks):
+        return False
+    return all(torch.equal(m, torch.ones_like(m).tril()) for m in masks)
 
 
 def _is_bool(value: object) -> dict[str, Tensor]:
@@ -212,15 +238,63 @@ blocks_to_visit = Exercise(
     read=read.DARK,
     probes=[Probe(f"{n} tokens, blocks of {b}", (n, b)) for n, b in ((12, 3), (10, 4), (7, 7), (5, 8), (6, 1), (9, 2))],
     mistakes=[
-        Mistake("visit_diagonal_missing", "The blocks on the diagonal are left out. Half of each can be seen.", lambda n, b: _visited(n, b).tril(-1)),
-        Mistake("visit_one_too_far", "You visit one block too many in each row: it lies wholly in the future.", lambda n, b: torch.ones_like(_visited(n, b)).tril(1)),
-        Mistake("visit_upper", "You visit the future: the other triangle.", lambda n, b: torch.ones_like(_visited(n, b)).triu()),
-        Mistake("visit_all", "You visit every block. Those above the diagonal are dark.", lambda n, b: torch.ones_like(_visited(n, b))),
-        Mistake("visit_dark", "True and False are exchanged: yours marks the dark blocks.", lambda n, b: ~_visited(n, b)),
-        Mistake("visit_diagonal_only", "You visit the diagonal alone. The past can be seen whole.", lambda n, b: torch.eye(len(_visited(n, b)), dtype=torch.bool)),
-        Mistake("visit_last_block_dropped", "A last block that is shorter is left out.", lambda n, b: torch.ones(n // b, n // b, dtype=torch.bool).tril()),
-        Mistake("visit_one_block_more", "There is one block too many where the length comes out even.", lambda n, b: torch.ones(n // b + 1, n // b + 1, dtype=torch.bool).tril()),
-        Mistake("visit_cells", "That is the mask of the cells, not of the blocks.", lambda n, b: torch.ones(n, n, dtype=torch.bool).tril()),
+        Mistake(
+            "visit_diagonal_missing",
+            "The blocks on the diagonal are left out. Half of each can be seen.",
+            lambda n, b: _visited(n, b).tril(-1),
+        ),
+        Mistake(
+            "visit_one_too_far",
+            "You visit blocks that lie wholly in the future: your triangle reaches beyond the diagonal.",
+            lambda n, b: torch.ones_like(_visited(n, b)).tril(1),
+            lambda n, b: torch.ones_like(_visited(n, b)).tril(b),
+            lambda n, b: torch.ones_like(_visited(n, b)).tril(b - 1),
+        ),
+        Mistake(
+            "visit_upper",
+            "You visit the future: the other triangle.",
+            lambda n, b: torch.ones_like(_visited(n, b)).triu(),
+        ),
+        Mistake(
+            "visit_all",
+            "You visit every block. Those above the diagonal are dark.",
+            lambda n, b: torch.ones_like(_visited(n, b)),
+        ),
+        Mistake(
+            "visit_dark", "True and False are exchanged: yours marks the dark blocks.", lambda n, b: ~_visited(n, b)
+        ),
+        Mistake(
+            "visit_diagonal_only",
+            "You visit the diagonal alone. The past can be seen whole.",
+            lambda n, b: torch.eye(len(_visited(n, b)), dtype=torch.bool),
+        ),
+        Mistake(
+            "visit_last_block_dropped",
+            "A last block that is shorter is left out.",
+            lambda n, b: torch.ones(n // b, n // b, dtype=torch.bool).tril(),
+        ),
+        Mistake(
+            "visit_one_block_more",
+            "There is one block too many where the length comes out even.",
+            lambda n, b: torch.ones(n // b + 1, n // b + 1, dtype=torch.bool).tril(),
+        ),
+        Mistake(
+            "visit_cells",
+            "That is a mask of the cells, a row for every token. Asked for is a row for every block.",
+            lambda n, b: torch.ones(n, n, dtype=torch.bool).tril(),
+            lambda n, b: _visited(n, b).repeat_interleave(b, 0).repeat_interleave(b, 1),
+            lambda n, b: _visited(n, b).repeat_interleave(b, 0).repeat_interleave(b, 1)[:n, :n],
+        ),
+        Mistake(
+            "visit_wholly_seen",
+            "You visit the blocks that are seen whole. A block counts if anything of it can be seen.",
+            lambda n, b: _seen_whole(n, b),
+        ),
+        Mistake(
+            "visit_other_count",
+            "The triangle is right, the number of blocks is not: it is length / block, rounded up.",
+            Sign(_another_triangle),
+        ),
     ],
 )
 
@@ -233,7 +307,27 @@ bug_blockwise = BugHunt(
     buggy=planted.attention_in_blocks,
     read=read.FOUR_WAYS,
     lucky=(
-        Lucky("hidden_by_one_block", "Your keys fit into one block of 4: nothing is ever rescaled.", lambda query, key, value: key.size(1) <= 4),
-        Lucky("hidden_by_early_maximum", "The largest score of every query comes in the first block: no later block raises the maximum.", lambda query, key, value: bool(((query @ key.mT)[..., :4].amax(-1) >= (query @ key.mT).amax(-1) - 1e-6).all())),
+        Lucky(
+            "shows_other_axes",
+            "Each of the three has the axes (B, T, d). Yours have others.",
+            lambda query, key, value: any(x.dim() != 3 for x in (query, key, value)),
+        ),
+        Lucky(
+            "hidden_by_zeros",
+            "All values are 0 here, and every mixture of them is 0.",
+            lambda query, key, value: not bool(value.any()),
+        ),
+        Lucky(
+            "hidden_by_one_block",
+            "Your keys fit into one block of 4: nothing is ever rescaled.",
+            lambda query, key, value: key.size(1) <= 4,
+        ),
+        Lucky(
+            "hidden_by_early_maximum",
+            "The largest score of every query comes in the first block: no later block raises the maximum.",
+            lambda query, key, value: bool(
+                ((query @ key.mT)[..., :4].amax(-1) >= (query @ key.mT).amax(-1) - 1e-6).all()
+            ),
+        ),
     ),
 )

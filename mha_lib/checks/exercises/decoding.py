@@ -1,23 +1,18 @@
-"""The checks of chapter 10: masks of the last queries, one step with a cache, its bytes, and writing with it."""
+"""The checks of chapter 10: masks of the last queries, writing with a cache, and a hunt."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from mha_lib.attention import attention
 from mha_lib.checks import planted, read
 from mha_lib.checks.case import Fresh, Law, Mistake, Probe, Sign
-from mha_lib.checks.compare import Unfit, a, as_tensor, one_tensor, refuse_none
+from mha_lib.checks.compare import Unfit, as_tensor, one_tensor, refuse_none
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.hunt import BugHunt, Lucky
-from mha_lib.checks.inputs import normal
 from mha_lib.checks.recipe import Recipe
 from mha_lib.experiments.training import seeded
 from mha_lib.experiments.writer import Writer
-from mha_lib.grouped import GroupedQueryAttention
-from mha_lib.heads import merge_heads, split_heads
 from mha_lib.masks import causal_mask
-from mha_lib.positions import rotate
 
 # -- the mask of the last queries
 
@@ -28,6 +23,16 @@ def _mask(value: object) -> dict[str, Tensor]:
     if mask.dtype != torch.bool:
         raise Unfit("mask_not_bool", f"Your mask holds {mask.dtype}. Asked for is True and False.")
     return {"mask": (mask.unsqueeze(0) if mask.dim() == 2 else mask).double()}
+
+
+def _a_triangle(trials) -> bool:
+    """Say whether every mask has the right shape and is a triangle at the bottom left."""
+    masks = [t.seen.parts.get("mask") for t in trials]
+    if any(m is None or m.shape != t.want.parts["mask"].shape for m, t in zip(masks, trials)):
+        return False
+    return all(
+        any(torch.equal(m, torch.ones_like(m).tril(d)) for d in range(-m.size(-2), m.size(-1) + 1)) for m in masks
+    )
 
 
 def _ones(queries, keys):
@@ -45,18 +50,24 @@ offset_causal_mask = Exercise(
     mistakes=[
         Mistake(
             "offset_top_left",
-            "Your triangle stands at the top left: the first of the new tokens sees key 0 alone. It stands behind all the earlier keys.",
+            "Your triangle stands at the top left: the first of the new tokens sees key 0 alone. It stands behind all "
+            "the earlier keys.",
             lambda q, k: _ones(q, k).tril(),
         ),
         Mistake(
             "offset_square",
             "Your mask has as many columns as rows. There is a column for every key, the kept ones too.",
             lambda q, k: _ones(q, q).tril(),
+        ),
+        Mistake(
+            "offset_row_for_every_key",
+            "Your mask has a row for every token. Its rows are the queries alone, and they are the last tokens.",
             lambda q, k: _ones(k, k).tril(),
         ),
         Mistake(
             "offset_all_allowed",
-            "Your mask blocks nothing. One query alone may see all; of several, the earlier ones would see the later ones.",
+            "Your mask blocks nothing. One query alone may see all; of several, the earlier ones would see the later "
+            "ones.",
             lambda q, k: _ones(q, k),
         ),
         Mistake(
@@ -106,6 +117,7 @@ offset_causal_mask = Exercise(
             lambda q, k: _ones(q, k).tril(k - q).transpose(-2, -1),
             lambda q, k: _ones(k, q).tril(k - q),
             lambda q, k: _ones(k, q).tril(),
+            lambda q, k: _ones(k, k).tril()[..., k - q :],
         ),
         Mistake(
             "offset_flipped",
@@ -113,353 +125,17 @@ offset_causal_mask = Exercise(
             lambda q, k: _ones(q, k).tril(k - q).flip(-2),
             lambda q, k: _ones(q, k).tril(k - q).flip(-1),
         ),
-    ],
-)
-
-# -- one step
-
-ROOM = 3  # places that stay empty
-
-
-def _layer(d_model, num_heads, seed):
-    def make():
-        layer = GroupedQueryAttention(d_model, num_heads, num_heads, bias=True, rotary_base=10_000.0)
-        return layer.requires_grad_(False).eval()
-
-    return Fresh(lambda: seeded(make, seed), f"GroupedQueryAttention({d_model}, {num_heads}, {num_heads}, bias=True, rotary_base=10_000.0)")
-
-
-def _one_step(steps, note, layer, x, cache):
-    n = cache["length"]
-    q, k, v = (split_heads(linear(x), layer.num_heads) for linear in (layer.w_q, layer.w_k, layer.w_v))
-    here = torch.tensor([steps.place(n)])
-    q, k, v = steps.turn_query(q, here), steps.turn_key(k, here), steps.turn_value(v, here)
-    steps.write(cache, n, k, v)
-    keys, values = steps.seen(cache, n, k, v)
-    heads = steps.attend(q, steps.use(keys, n), values)
-    steps.after(cache, n, heads)
-    cache["length"] = steps.count(n)
-    return steps.output(layer, merge_heads(heads))
-
-
-def _write(cache, n, k, v):
-    cache["keys"][:, :, n : n + 1], cache["values"][:, :, n : n + 1] = k, v
-
-
-def _write_at(slot):
-    return lambda cache, n, k, v: _write(cache, slot(n), k, v)
-
-
-def _seen_to(end):
-    return lambda cache, n, k, v: (cache["keys"][:, :, : end(cache, n)], cache["values"][:, :, : end(cache, n)])
-
-
-def _beside(cache, n, k, v):
-    """Read the kept tokens and the new one without writing anything."""
-    return torch.cat((cache["keys"][:, :, :n], k), 2), torch.cat((cache["values"][:, :, :n], v), 2)
-
-
-def _left(x, place):
-    return x
-
-
-def _turn_all(keys, n):
-    return rotate(keys, torch.arange(keys.size(2)))
-
-
-def _turn_all_for_good(cache, n, k, v):
-    _write(cache, n, k, v)
-    cache["keys"][:, :, : n + 1] = rotate(cache["keys"][:, :, : n + 1], torch.arange(n + 1))
-
-
-def _without_itself(q, k, v):
-    scores = q @ k.transpose(-2, -1) / q.size(-1) ** 0.5
-    scores[..., -1] = -torch.inf
-    return scores.softmax(-1) @ v
-
-
-def _keep_the_output(cache, n, heads):
-    cache["values"][:, :, n : n + 1] = heads
-
-
-step_with = Recipe(
-    _one_step,
-    place=lambda n: n,
-    turn_query=rotate,
-    turn_key=rotate,
-    turn_value=_left,
-    write=_write,
-    seen=_seen_to(lambda cache, n: n + 1),
-    use=lambda keys, n: keys,
-    attend=lambda q, k, v: attention(q, k, v)[0],
-    after=lambda cache, n, heads: None,
-    count=lambda n: n + 1,
-    output=lambda layer, merged: layer.w_o(merged),
-)
-_reference_step = step_with()
-
-
-def _take_steps(function, layer, x, kept):
-    """Fill a cache with the first tokens, give the others to the function one by one, and return what came of it."""
-    B, T, d_model = x.shape
-    shape = (B, layer.num_heads, T + ROOM, layer.d_k)
-    cache = {"keys": torch.zeros(shape), "values": torch.zeros(shape), "length": 0}
-    for t in range(kept):
-        _reference_step(layer, x[:, t : t + 1], cache)
-    outputs = []
-    for t in range(kept, T):
-        output = function(layer, x[:, t : t + 1].clone(), cache)
-        refuse_none(output)
-        outputs.append(as_tensor(output, "output"))
-    return torch.cat(outputs, 1), cache, T
-
-
-def _step_parts(value) -> dict[str, Tensor]:
-    output, cache, T = value
-    if not all(name in cache for name in ("keys", "values", "length")):
-        raise Unfit("cache_broken", "The cache has lost one of its entries: keys, values or length.")
-    length = cache["length"]
-    if isinstance(length, bool) or not isinstance(length, (int, Tensor)):
-        raise Unfit("cache_broken", f"The length in the cache is {a(length)}; asked for is a whole number.")
-    keys, values = (as_tensor(cache[name], name)[:, :, :T] for name in ("keys", "values"))
-    return {"output": output, "kept keys": keys, "kept values": values, "length": torch.as_tensor(length).double()}
-
-
-step = Exercise(
-    "step",
-    signature="layer x kept",
-    expects="the output (B, 1, d_model) of the new token; its key and value stand in the cache afterwards, and the length is one more.",
-    reference=_reference_step,
-    parts=_step_parts,
-    apply=_take_steps,
-    read=read.ROW,
-    probes=[
-        Probe("two tokens after three", (_layer(12, 3, 21), normal(2, 5, 12, seed=401), 3), tolerance=1e-4),
-        Probe("four tokens from an empty cache", (_layer(16, 2, 22), normal(3, 4, 16, seed=402), 0), tolerance=1e-4),
-        Probe("as many texts as heads", (_layer(18, 3, 23), normal(3, 6, 18, seed=403), 4), tolerance=1e-4),
-        Probe("one token after six", (_layer(24, 4, 24), normal(2, 7, 24, seed=404), 6), tolerance=1e-4),
-    ],
-    mistakes=[
         Mistake(
-            "step_from_zero",
-            "The new token is turned as if it stood at place 0, or not at all. It stands behind those that are kept.",
-            step_with(place=lambda n: 0),
-            read=read.GO_ON,
+            "offset_from_behind",
+            "Your queries see the last keys and not the first: the first query sees one key, the last one. What may "
+            "be seen begins at key 0.",
+            lambda q, k: _ones(q, k).tril().flip(-1),
         ),
         Mistake(
-            "step_one_too_far",
-            "The place of the new token is off by one. The first token stands at 0, so the next one's place is the length before it.",
-            step_with(place=lambda n: n + 1),
-            step_with(place=lambda n: max(n - 1, 0)),
-            read=read.GO_ON,
-        ),
-        Mistake("step_query_not_turned", "The query is not turned. Keys are, so their scores are not those of a distance.", step_with(turn_query=_left), read=read.GO_ON),
-        Mistake(
-            "step_key_not_turned",
-            "The new key is kept as it came from its linear. The keys in the cache are turned, each by its own place.",
-            step_with(turn_key=_left),
-            read=read.GO_ON,
-        ),
-        Mistake(
-            "step_value_turned",
-            "The value is turned too. What a token gives has nothing to do with its place.",
-            step_with(turn_value=rotate),
-            read=read.WHO_TURNS,
-        ),
-        Mistake(
-            "step_turned_again",
-            "The kept keys are turned again at each step. They were turned before they were kept, once and for all.",
-            step_with(turn_key=_left, use=_turn_all),
-            step_with(use=_turn_all),
-            step_with(turn_key=_left, write=_turn_all_for_good),
-            step_with(write=_turn_all_for_good),
-            read=read.GO_ON,
-        ),
-        Mistake(
-            "step_empty_places_seen",
-            "The query also sees the places that nothing was written to. Their scores are 0, and a score of 0 is an ordinary score.",
-            step_with(seen=_seen_to(lambda cache, n: cache["keys"].size(2))),
-        ),
-        Mistake(
-            "step_one_empty_place_seen",
-            "The query sees one place too many: the first that nothing was written to.",
-            step_with(seen=_seen_to(lambda cache, n: n + 2)),
-        ),
-        Mistake(
-            "step_itself_not_seen",
-            "The new token sees the earlier ones and not itself. Its own key and value belong to those it attends to.",
-            step_with(seen=_seen_to(lambda cache, n: n)),
-            step_with(attend=_without_itself),
-        ),
-        Mistake(
-            "step_new_alone",
-            "The new token sees itself alone. It should attend to all tokens so far.",
-            step_with(seen=lambda cache, n, k, v: (k, v)),
-        ),
-        Mistake(
-            "step_length_not_counted",
-            "The length in the cache stays as it was, so the next token is written over this one.",
-            step_with(count=lambda n: n),
-        ),
-        Mistake(
-            "step_not_written",
-            "The new key and value are used and not kept: the next token will not find them.",
-            step_with(write=lambda cache, n, k, v: None, seen=_beside),
-            step_with(write=lambda cache, n, k, v: None, seen=_beside, count=lambda n: n),
-        ),
-        Mistake(
-            "step_keys_not_written",
-            "Only one of the two is kept, the key or the value. The next token needs both.",
-            step_with(write=lambda cache, n, k, v: cache["values"][:, :, n : n + 1].copy_(v)),
-            step_with(write=lambda cache, n, k, v: cache["keys"][:, :, n : n + 1].copy_(k)),
-            step_with(write=lambda cache, n, k, v: cache["values"][:, :, n : n + 1].copy_(v), seen=_beside),
-            step_with(write=lambda cache, n, k, v: cache["keys"][:, :, n : n + 1].copy_(k), seen=_beside),
-        ),
-        Mistake(
-            "step_wrong_slot",
-            "Key and value are written to another place than the first empty one.",
-            step_with(write=_write_at(lambda n: n + 1)),
-            step_with(write=_write_at(lambda n: 0)),
-            step_with(write=_write_at(lambda n: max(n - 1, 0))),
-            step_with(write=_write_at(lambda n: n + 1), seen=_seen_to(lambda cache, n: n + 2)),
-        ),
-        Mistake(
-            "step_at_the_front",
-            "The new token is put in front of the others. The order of what is kept is that of the text.",
-            step_with(write=lambda cache, n, k, v: _push(cache, n, k, v)),
-        ),
-        Mistake(
-            "step_on_the_head_axis",
-            "Key and value are put on the axis of the heads. New tokens go on the axis of the tokens.",
-            step_with(seen=lambda cache, n, k, v: (torch.cat((cache["keys"][:, :, :n], k), 1), torch.cat((cache["values"][:, :, :n], v), 1))),
-            step_with(write=lambda cache, n, k, v: (cache["keys"][:, n].copy_(k.squeeze(2)), cache["values"][:, n].copy_(v.squeeze(2)))),
-            step_with(write=lambda cache, n, k, v: (cache["keys"].__setitem__((slice(None), n), k), cache["values"].__setitem__((slice(None), n), v))),
-        ),
-        Mistake(
-            "step_output_kept",
-            "You keep the output of the heads in place of the value. Later tokens mix values, not what this one has mixed.",
-            step_with(after=_keep_the_output),
-        ),
-        Mistake(
-            "step_keys_and_values_exchanged",
-            "Keys and values are exchanged in the cache.",
-            step_with(write=lambda cache, n, k, v: _write(cache, n, v, k)),
-        ),
-        Mistake(
-            "step_top_left",
-            "The new token sees the first key alone: its output is what value 0 gives. The triangle stands at the top left, where the first query of a text would be.",
-            step_with(attend=lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)),
-            read=read.CHUNK,
-        ),
-        Mistake(
-            "step_not_divided",
-            "The scores are not divided by the root of d_k.",
-            step_with(attend=lambda q, k, v: (q @ k.transpose(-2, -1)).softmax(-1) @ v),
-            read=read.SCALE,
-        ),
-        Mistake(
-            "step_divided_by_width",
-            "The scores are divided by another number than the root of d_k, the width of a head.",
-            step_with(attend=lambda q, k, v: (q @ k.transpose(-2, -1) / (q.size(1) * q.size(3)) ** 0.5).softmax(-1) @ v),
-            step_with(attend=lambda q, k, v: (q @ k.transpose(-2, -1) / q.size(3)).softmax(-1) @ v),
-            read=read.SCALE,
-        ),
-        Mistake(
-            "step_without_w_o",
-            "The heads stand side by side and the layer's last linear is missing.",
-            step_with(output=lambda layer, merged: merged),
-            read=read.MIX,
-        ),
-    ],
-)
-
-
-def _push(cache, n, k, v):
-    for name, new in (("keys", k), ("values", v)):
-        cache[name][:, :, : n + 1] = torch.cat((new, cache[name][:, :, :n]), 2)
-
-
-# -- bytes
-
-
-def _number(value: object) -> dict[str, Tensor]:
-    refuse_none(value)
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise Unfit("not_a_number", f"You returned {a(value)}; asked for is a number of bytes.")
-    return {"number of bytes": torch.tensor(float(value), dtype=torch.float64)}
-
-
-def _bytes(batch, length, num_heads, d_k, num_layers, bytes_per_number):
-    return 2 * num_layers * batch * length * num_heads * d_k * bytes_per_number
-
-
-_SIZES = ((3, 50, 4, 16, 5, 2), (1, 4096, 32, 128, 24, 2), (7, 11, 3, 5, 2, 4), (2, 9, 6, 10, 1, 8))
-
-cache_bytes = Exercise(
-    "cache_bytes",
-    signature="batch length num_heads d_k num_layers bytes_per_number",
-    expects="a number: the bytes of all keys and values.",
-    reference=_bytes,
-    parts=_number,
-    read=read.WEIGHS,
-    probes=[Probe(f"{layers} layers of {h} heads" if layers > 1 else f"one layer of {h} heads", (b, t, h, d, layers, n)) for b, t, h, d, layers, n in _SIZES],
-    mistakes=[
-        Mistake(
-            "bytes_one_of_two",
-            "You count keys or values. Both are kept.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) / 2,
-        ),
-        Mistake("bytes_one_layer", "You count one layer. Every layer keeps its own.", lambda b, t, h, d, layers, n: _bytes(b, t, h, d, 1, n)),
-        Mistake("bytes_one_text", "You count one text of the batch.", lambda b, t, h, d, layers, n: _bytes(1, t, h, d, layers, n)),
-        Mistake("bytes_one_token", "You count one token. All tokens so far are kept.", lambda b, t, h, d, layers, n: _bytes(b, 1, h, d, layers, n)),
-        Mistake("bytes_one_head", "You count one head.", lambda b, t, h, d, layers, n: _bytes(b, t, 1, d, layers, n)),
-        Mistake(
-            "bytes_heads_not_wide",
-            "The width of a head is missing: a key is d_k numbers.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, 1, layers, n),
-        ),
-        Mistake(
-            "bytes_numbers",
-            "You count numbers, or take another size for each. The bytes of a number are given.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, 1),
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, 4),
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, 2),
-        ),
-        Mistake("bytes_bits", "You count bits. A byte is eight of them.", lambda b, t, h, d, layers, n: 8 * _bytes(b, t, h, d, layers, n)),
-        Mistake(
-            "bytes_other_unit",
-            "Your number is in kibi-, mebi- or gibibytes, or in their decimal kin. Asked for are bytes.",
-            *(lambda b, t, h, d, layers, n, u=u: _bytes(b, t, h, d, layers, n) / u for u in (1024, 1024**2, 1024**3, 1e3, 1e6, 1e9)),
-        ),
-        Mistake(
-            "bytes_table",
-            "You count the table of weights, which grows with the square of the length. A cache keeps keys and values alone.",
-            lambda b, t, h, d, layers, n: layers * b * h * t * t * n,
-            lambda b, t, h, d, layers, n: 2 * layers * b * h * t * t * n,
-            lambda b, t, h, d, layers, n: 2 * layers * b * h * t * t * d * n,
-        ),
-        Mistake(
-            "bytes_queries_too",
-            "You count queries as well. A query is needed once, and not kept.",
-            lambda b, t, h, d, layers, n: 3 * _bytes(b, t, h, d, layers, n) // 2,
-        ),
-        Mistake(
-            "bytes_added",
-            "Something is added where it should be multiplied.",
-            lambda b, t, h, d, layers, n: 2 * (layers + b * t * h * d * n),
-            lambda b, t, h, d, layers, n: 2 + layers * b * t * h * d * n,
-            lambda b, t, h, d, layers, n: (2 + layers * b * t * h * d) * n,
-            lambda b, t, h, d, layers, n: 2 * layers * b * t * (h + d) * n,
-            lambda b, t, h, d, layers, n: 2 * layers * (b + t) * h * d * n,
-        ),
-        Mistake(
-            "bytes_heads_twice",
-            "A factor stands twice: heads squared, or the width of all heads where that of one belongs.",
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) * h,
-            lambda b, t, h, d, layers, n: _bytes(b, t, h, d, layers, n) * d,
-            lambda b, t, h, d, layers, n: 2 * _bytes(b, t, h, d, layers, n),
+            "offset_moved_otherwise",
+            "Your triangle is moved, but not by as many places as there are earlier keys. The last query sees every "
+            "key, each one before it one less.",
+            Sign(_a_triangle),
         ),
     ],
 )
@@ -477,8 +153,8 @@ def _writer(seed):
     return Fresh(lambda: seeded(make, seed), "a Writer")
 
 
-def _generate(steps, note, model, prompt, count):
-    caches, tokens, new = steps.caches(model), prompt, prompt
+def _generate(steps, note, model, prompt, count, text=None):
+    caches, tokens, new = steps.caches(model), prompt if text is None else text, prompt
     for i in range(count):
         scores = model(new, steps.mask(new, caches), steps.given(caches, i))
         picked = steps.pick(scores)
@@ -490,6 +166,14 @@ def _generate(steps, note, model, prompt, count):
 
 def _growing(new, caches):
     return causal_mask(new.size(1), keys=len(caches[0]) + new.size(1))
+
+
+def _of_the_prompt(new, caches):
+    return None if len(caches[0]) else causal_mask(new.size(1))
+
+
+def _upside_down(new, caches):
+    return None if len(caches[0]) else ~causal_mask(new.size(1))
 
 
 def _top_left(new, caches):
@@ -521,14 +205,20 @@ def _reads_again(specimen):
     lengths = _passes(specimen)
     if sum(lengths) <= 11:
         return None
-    return {"yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths))}", "expected": "the prompt once, then one token a pass"}
+    return {
+        "yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths))}",
+        "expected": "the prompt once, then one token a pass",
+    }
 
 
 def _reads_one_by_one(specimen):
     lengths = _passes(specimen)
     if not lengths or lengths[0] > 1:
         return None
-    return {"yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths[:8]))}", "expected": "5, the whole prompt, in the first"}
+    return {
+        "yours": f"tokens that went through the model, pass by pass: {', '.join(map(str, lengths[:8]))}",
+        "expected": "5, the whole prompt, in the first",
+    }
 
 
 _PROMPT = torch.tensor([[3, 17, 8, 25], [30, 2, 11, 6]])
@@ -550,12 +240,14 @@ generate = Exercise(
     mistakes=[
         Mistake(
             "gen_reads_again",
-            "The tokens are right, but the model reads the whole text again at every step. The cache is there so that it need not.",
+            "The tokens are right, but the model reads the whole text again at every step. The cache is there so that "
+            "it need not.",
             Law(_reads_again),
         ),
         Mistake(
             "gen_prompt_one_by_one",
-            "The tokens are right, but the prompt goes through the model token by token. It is all there: one pass fills the caches.",
+            "The tokens are right, but the prompt goes through the model token by token. It is all there: one pass "
+            "fills the caches.",
             Law(_reads_one_by_one),
         ),
         Mistake(
@@ -566,7 +258,8 @@ generate = Exercise(
         ),
         Mistake(
             "gen_prompt_without_mask",
-            "The prompt goes through the model without a mask: its tokens see what comes after them, and what the second layer keeps is not what it would be.",
+            "The prompt goes through the model without a mask: its tokens see what comes after them, and what the "
+            "second layer keeps is not what it would be.",
             generate_with(mask=lambda new, caches: None),
             read=read.KEPT,
         ),
@@ -587,6 +280,25 @@ generate = Exercise(
             "Every step begins with empty caches: the new token finds nothing of the text.",
             generate_with(go_on=lambda caches, model: model.new_caches()),
             generate_with(given=lambda caches, i: None, mask=lambda new, caches: causal_mask(new.size(1))),
+            lambda model, prompt, count: generate_with(go_on=lambda caches, model: model.new_caches())(
+                model, prompt[:, -1:], count, prompt
+            ),
+        ),
+        Mistake(
+            "gen_mask_inverted",
+            "The mask of the prompt is turned over: its tokens see what comes after them, and nothing before. True "
+            "means may attend.",
+            generate_with(mask=_upside_down),
+            read=read.MEANING,
+        ),
+        Mistake(
+            "gen_old_token_again",
+            "After the first step the model gets a token that it has read already. What must go in is the newest one.",
+            generate_with(next=lambda tokens, picked, prompt, i: prompt[:, -1:]),
+            generate_with(next=lambda tokens, picked, prompt, i: tokens[:, -2:-1]),
+            generate_with(next=lambda tokens, picked, prompt, i: prompt, mask=_of_the_prompt),
+            generate_with(next=lambda tokens, picked, prompt, i: prompt),
+            generate_with(next=lambda tokens, picked, prompt, i: prompt, mask=lambda new, caches: None),
         ),
         Mistake(
             "gen_prompt_not_kept",
@@ -612,6 +324,33 @@ generate = Exercise(
             "gen_without_prompt",
             "You return the new tokens alone. The prompt belongs in front of them.",
             generate_with(give=lambda tokens, prompt: tokens[:, prompt.size(1) :]),
+        ),
+        Mistake(
+            "gen_count_is_the_total",
+            "You stop when the whole text is `count` tokens long. Asked for are `count` tokens behind the prompt.",
+            lambda model, prompt, count: generate_with()(model, prompt, max(count - prompt.size(1), 0)),
+        ),
+        Mistake(
+            "gen_every_row",
+            "You take a token from every row of the scores. Only the last row tells what comes after the text.",
+            generate_with(pick=lambda scores: scores.argmax(-1)),
+            generate_with(pick=lambda scores: scores.argmax(-1), mask=_of_the_prompt),
+            generate_with(pick=lambda scores: scores.argmax(-1), mask=lambda new, caches: None),
+        ),
+        Mistake(
+            "gen_largest_of_another_axis",
+            "You look for the largest along another axis than that of the vocabulary, so what comes out is the number "
+            "of a row or a text.",
+            *(
+                generate_with(pick=pick, mask=mask)
+                for pick in (lambda scores: scores[:, -1:].argmax(1), lambda scores: scores.argmax(1))
+                for mask in (_of_the_prompt, _growing)
+            ),
+        ),
+        Mistake(
+            "gen_drawn",
+            "You draw the next token at random. Asked for is always the one with the highest score.",
+            generate_with(pick=lambda scores: torch.multinomial(scores[:, -1].softmax(-1), 1)),
         ),
         Mistake(
             "gen_first_row",
@@ -640,7 +379,8 @@ generate = Exercise(
         ),
         Mistake(
             "gen_caches_of_another_text",
-            "The first call is right and the second is not: the caches of one text are still there when the next one begins.",
+            "The first call is right and the second is not: the caches of one text are still there when the next one "
+            "begins.",
             Sign(lambda trials: len(trials) > 1 and trials[0].agrees and not trials[1].agrees),
         ),
     ],
@@ -667,17 +407,23 @@ def _right_attention(query, key, value):
 bug_decoding = BugHunt(
     "bug_decoding",
     signature="query key value",
-    expects="the arguments (query, key, value) of a call on which the output is wrong: (B, T_q, d_k), and (B, T_k, d_k) twice, T_q at most T_k.",
+    expects="the arguments (query, key, value) of a call on which the output is wrong: (B, T_q, d_k), and (B, T_k, "
+    "d_k) twice, T_q at most T_k.",
     reference=_right_attention,
     buggy=planted.attention_cached,
     read=read.CHUNK,
     lucky=(
         Lucky(
             "shows_more_queries",
-            "Here are more queries than keys. Each query is a token whose key is among the keys, so there are at least as many keys.",
+            "Here are more queries than keys. Each query is a token whose key is among the keys, so there are at "
+            "least as many keys.",
             lambda query, key, value: query.size(-2) > key.size(-2),
         ),
-        Lucky("hidden_by_one_query", "One query alone may see every key, and here it does.", lambda query, key, value: query.size(-2) == 1),
+        Lucky(
+            "hidden_by_one_query",
+            "One query alone may see every key, and here it does.",
+            lambda query, key, value: query.size(-2) == 1,
+        ),
         Lucky(
             "hidden_by_an_empty_cache",
             "Here there are as many queries as keys. In a square, top left and bottom right are the same.",

@@ -16,7 +16,7 @@ from mha_lib.checks.inputs import normal
 from mha_lib.checks.mistakes.attention import ATTENTION
 from mha_lib.checks.mistakes.masking import MASKING
 from mha_lib.checks.mistakes.scaling import SCALING
-from mha_lib.checks.recipe import attention_with, clearing_with, on, softmax
+from mha_lib.checks.recipe import Recipe, attention_with, clearing_with, on, softmax, softmax_by_hand
 from mha_lib.masks import causal_mask as reference_causal
 from mha_lib.masks import decoder_mask as reference_decoder
 from mha_lib.masks import padding_mask as reference_padding
@@ -49,6 +49,19 @@ NOT_BOOL = Mistake(
     "The places are right, but your mask holds numbers. Asked for is True and False.",
     Law(_holds_other_than_bool),
     read=read.MEANING,
+)
+
+
+def _is_one_line(trials) -> bool:
+    """Say whether every mask has one axis longer than 1 at most, where a square is asked for."""
+    seen = [(t.seen.parts["mask"].numel(), t.probe.args[0]) for t in trials if t.seen.parts and t.probe.args[0] > 1]
+    return len(seen) > 1 and all(cells == size for cells, size in seen)
+
+
+ONE_AXIS = Mistake(
+    "mask_of_one_axis",
+    "Your mask has one axis of places, and needs two: the places of the queries in a column, beside those of the keys in a row.",
+    Sign(_is_one_line),
 )
 
 
@@ -106,6 +119,7 @@ causal_mask = Exercise(
             lambda n: _ones(n).tril().flip(-1),
             lambda n: _ones(n).tril().flip(-2),
         ),
+        ONE_AXIS,
         Mistake(
             "causal_fixed_size",
             "Your mask has one size, whatever size is asked for.",
@@ -192,9 +206,22 @@ padding_mask = Exercise(
         ),
         Mistake(
             "pad_assumes_the_end",
-            "You count the padding and block as many keys at the end. Padding may stand in front.",
+            "You take a sentence to end where its padding begins, or count the padding and block as many keys at the end. "
+            "Padding may stand anywhere, or nowhere.",
             lambda t, p: (torch.arange(t.size(1)) < (t != p).sum(1, keepdim=True)).unsqueeze(1),
             lambda t, p: (t != p).long().cumprod(1).bool().unsqueeze(1),
+            lambda t, p: (torch.arange(t.size(1)) < (t == p).int().argmax(1, keepdim=True)).unsqueeze(1),
+        ),
+        Mistake(
+            "pad_of_one_sentence",
+            "The padding of one sentence is used for all.",
+            lambda t, p: (t[:1] != p).expand(t.size(0), -1).unsqueeze(1),
+            lambda t, p: (t[-1:] != p).expand(t.size(0), -1).unsqueeze(1),
+        ),
+        Mistake(
+            "pad_keeps_ids",
+            "Your mask holds the ids of the real tokens. A word may have the id 0, and counts as blocked then: say True or False of each.",
+            lambda t, p: (t * (t != p)).unsqueeze(1),
         ),
         Mistake(
             "pad_repeated",
@@ -205,9 +232,13 @@ padding_mask = Exercise(
 )
 
 
-def _both(t, p):
-    return reference_padding(t, p), reference_causal(t.size(1))
+def _join_masks(steps, note, tokens, pad_id):
+    return steps.join(steps.real(tokens, pad_id), steps.past(tokens.size(1)))
 
+
+decoder_with = Recipe(
+    _join_masks, real=lambda t, p: (t != p).unsqueeze(1), past=reference_causal, join=lambda real, past: real & past
+)
 
 decoder_mask = Exercise(
     "decoder_mask",
@@ -222,22 +253,22 @@ decoder_mask = Exercise(
         Mistake(
             "dec_or_instead_of_and",
             "Your mask allows what either rule allows. A key must satisfy both.",
-            lambda t, p: torch.logical_or(*_both(t, p)),
+            decoder_with(join=torch.logical_or),
         ),
         Mistake(
             "dec_pad_on_queries",
             "The padding blocks rows of queries. It is the padded keys that must not be seen.",
-            lambda t, p: (t != p).unsqueeze(2) & reference_causal(t.size(1)),
+            decoder_with(real=lambda t, p: (t != p).unsqueeze(2)),
         ),
         Mistake(
             "dec_pad_on_both",
             "The padding blocks its rows too. A row without any key leaves its softmax nothing to share out.",
-            lambda t, p: (t != p).unsqueeze(2) & reference_decoder(t, p),
+            decoder_with(real=lambda t, p: (t != p).unsqueeze(1) & (t != p).unsqueeze(2)),
         ),
         Mistake(
             "dec_padding_only",
-            "Only the padding is blocked: tokens see the future.",
-            lambda t, p: (t != p).unsqueeze(1).expand(-1, t.size(1), -1),
+            "The future is not blocked: tokens see those behind them.",
+            decoder_with(past=_ones),
             lambda t, p: (t != p).unsqueeze(1),
         ),
         Mistake(
@@ -250,27 +281,27 @@ decoder_mask = Exercise(
         Mistake(
             "dec_upper",
             "The triangle is the other one: tokens see the future and not the past.",
-            lambda t, p: (t != p).unsqueeze(1) & _ones(t.size(1)).triu(),
-            lambda t, p: (t != p).unsqueeze(1) & _ones(t.size(1)).triu(1),
+            decoder_with(past=lambda n: _ones(n).triu()),
+            decoder_with(past=lambda n: _ones(n).triu(1)),
             read=read.CAUSAL,
         ),
         Mistake(
             "dec_excludes_self",
             "The diagonal is blocked: a token may not see itself.",
-            lambda t, p: (t != p).unsqueeze(1) & _ones(t.size(1)).tril(-1),
+            decoder_with(past=lambda n: _ones(n).tril(-1)),
             read=read.CAUSAL,
         ),
         Mistake(
             "dec_sees_next",
             "Every token sees one place too far.",
-            lambda t, p: (t != p).unsqueeze(1) & _ones(t.size(1)).tril(1),
+            decoder_with(past=lambda n: _ones(n).tril(1)),
             read=read.CAUSAL,
         ),
         Mistake(
             "dec_inverted",
             "True and False are exchanged, in the whole or in one of the two masks.",
-            lambda t, p: ~reference_decoder(t, p),
-            lambda t, p: (t == p).unsqueeze(1) & reference_causal(t.size(1)),
+            decoder_with(real=lambda t, p: (t == p).unsqueeze(1)),
+            decoder_with(join=lambda real, past: ~(real & past)),
             lambda t, p: (t == p).unsqueeze(1) | _ones(t.size(1)).triu(1),
             lambda t, p: ~reference_padding(t, p) & ~reference_causal(t.size(1)),
             read=read.MEANING,
@@ -278,17 +309,17 @@ decoder_mask = Exercise(
         Mistake(
             "dec_exactly_one",
             "Your mask is True where exactly one of the rules holds.",
-            lambda t, p: torch.logical_xor(*_both(t, p)),
+            decoder_with(join=torch.logical_xor),
         ),
         Mistake(
             "dec_hardcoded_zero",
             "Your padding id stands in your code; the one that is given is not used.",
-            lambda t, p: (t != 0).unsqueeze(1) & reference_causal(t.size(1)),
+            decoder_with(real=lambda t, p: (t != 0).unsqueeze(1)),
         ),
         Mistake(
             "dec_greater_than",
             "You compare the ids by size. A padding id is a name, not the smallest number.",
-            lambda t, p: (t > p).unsqueeze(1) & reference_causal(t.size(1)),
+            decoder_with(real=lambda t, p: (t > p).unsqueeze(1)),
         ),
         Mistake(
             "dec_extra_axis",
@@ -298,9 +329,28 @@ decoder_mask = Exercise(
     ],
 )
 
+
 def _distance(size):
     places = torch.arange(size)
     return (places.unsqueeze(1) - places).unsqueeze(0)
+
+
+def _limits(steps, note, size, window):
+    back = _distance(size)
+    return steps.join(steps.past(back), steps.near(back, window))
+
+
+window_with = Recipe(
+    _limits, past=lambda back: back >= 0, near=lambda back, window: back < window, join=lambda past, near: past & near
+)
+
+
+def _by_slices(size, window):
+    """Fill the mask row by row, with slices that may begin before the text."""
+    mask = torch.zeros(1, size, size, dtype=torch.bool)
+    for i in range(size):
+        mask[0, i, i - window + 1 : i + 1] = True
+    return mask
 
 
 window_mask = Exercise(
@@ -324,12 +374,12 @@ window_mask = Exercise(
         Mistake(
             "window_one_too_wide",
             "Your window is one token too wide: the token itself counts as one of them.",
-            lambda n, w: _ones(n).tril().triu(-w),
+            window_with(near=lambda back, w: back <= w),
         ),
         Mistake(
             "window_one_too_narrow",
             "Your window is one token too narrow.",
-            lambda n, w: _ones(n).tril().triu(2 - w),
+            window_with(near=lambda back, w: back < w - 1),
         ),
         Mistake(
             "window_both_sides",
@@ -342,8 +392,7 @@ window_mask = Exercise(
         Mistake(
             "window_open_ahead",
             "The past is cut off where it should be, but nothing hides the future.",
-            lambda n, w: _ones(n).triu(1 - w),
-            lambda n, w: _ones(n).triu(-w),
+            window_with(past=lambda back: back == back),
         ),
         Mistake(
             "window_ahead",
@@ -353,7 +402,7 @@ window_mask = Exercise(
         Mistake(
             "window_whole_past",
             "The future is hidden, but the past is not cut off: that is a causal mask without a window.",
-            lambda n, w: _ones(n).tril(),
+            window_with(near=lambda back, w: back == back),
         ),
         Mistake(
             "window_inverted",
@@ -364,8 +413,8 @@ window_mask = Exercise(
         Mistake(
             "window_excludes_self",
             "A token may not see itself in your mask. With a window of 1 it would see nothing.",
-            lambda n, w: (_distance(n) > 0) & (_distance(n) < w),
-            lambda n, w: (_distance(n) > 0) & (_distance(n) <= w),
+            window_with(past=lambda back: back > 0),
+            window_with(past=lambda back: back > 0, near=lambda back, w: back <= w),
         ),
         Mistake(
             "window_blocks",
@@ -381,8 +430,34 @@ window_mask = Exercise(
         Mistake(
             "window_fixed",
             "Your window has one width, whatever width is asked for.",
-            *(lambda n, w, f=f: _ones(n).tril().triu(1 - f) for f in (1, 2, 3, 4, 5)),
+            *(window_with(near=lambda back, w, f=f: back < f) for f in (1, 2, 3, 4, 5)),
         ),
+        Mistake(
+            "window_or",
+            "You join the two limits with or: nearly every cell keeps one of them. A key must keep both.",
+            window_with(join=torch.logical_or),
+        ),
+        Mistake(
+            "window_wrong_sign",
+            "The limit in the past lies on the other side of the diagonal, and hardly anything is left: below the diagonal its offset is negative.",
+            *(lambda n, w, more=more: _ones(n).tril().triu(w + more) for more in (-1, 0, 1)),
+        ),
+        Mistake(
+            "window_begins_before_the_text",
+            "Your slices begin before the start of the text. A negative place counts from the end, and such a slice is empty.",
+            _by_slices,
+        ),
+        Mistake(
+            "window_around_the_end",
+            "Your window goes around the end: the first tokens see the last ones.",
+            lambda n, w: _distance(n) % n < w,
+        ),
+        Mistake(
+            "window_two_places",
+            "Your mask allows the token itself and the farthest one of its window. Those between them may be seen as well.",
+            window_with(near=lambda back, w: (back == 0) | (back == w - 1)),
+        ),
+        ONE_AXIS,
     ],
 )
 
@@ -393,7 +468,29 @@ _UNEVEN = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 0, 1]], dtype=torch.b
 _LOW_QUERY = normal(1, 5, 8, seed=50) - 100.0
 _LOW_KEY = normal(1, 5, 8, seed=51) + 100.0
 _SQUARE = (normal(2, 5, 8, seed=52), normal(2, 5, 8, seed=53), normal(2, 5, 6, seed=54))
+_LOW_ALLOWED = (
+    _LOW_QUERY,
+    torch.cat([_LOW_KEY[:, :3], normal(1, 2, 8, seed=48)], 1),
+    normal(1, 5, 6, seed=64),
+    (torch.arange(5) < 3).reshape(1, 1, 5),
+)  # scores near -28000 for the keys 0 to 2, near 0 for the blocked ones
 _INFINITE_KEY = normal(2, 5, 8, seed=53).index_fill(1, torch.tensor([4]), 1e30)
+
+def _divided_after(keep):
+    def attention(query, key, value, mask):
+        weights = keep(attention_with()(query, key, value)[1] * mask)
+        return weights @ value, weights
+
+    return attention
+
+
+# Ways to make rows sum to 1 again.
+_DIVIDED = (
+    lambda w: w / w.sum(-1, keepdim=True),
+    lambda w: (w / w.sum(-1, keepdim=True)).nan_to_num(0.0),
+    lambda w: w / w.sum(-1, keepdim=True).clamp_min(1e-9),
+    *(lambda w, low=low: w / (w.sum(-1, keepdim=True) + low) for low in (1e-12, 1e-9, 1e-8, 1e-6)),
+)
 
 masked_attention = Exercise(
     "masked_attention",
@@ -418,6 +515,7 @@ masked_attention = Exercise(
         ),
         Probe("integers 0 and 1", (*_SQUARE, _CAUSAL5.long())),
         Probe("very low scores", (_LOW_QUERY, _LOW_KEY, normal(1, 5, 6, seed=64), _CAUSAL5), tolerance=5e-4),
+        Probe("allowed scores far below blocked ones", _LOW_ALLOWED, tolerance=5e-4),
         Probe("a mask that blocks nothing", (*_SQUARE, torch.ones(1, 5, 5, dtype=torch.bool))),
         Probe("gradients", (*_SQUARE, _CAUSAL5), gradient=True, tolerance=1e-4),
         Probe("64-bit floats", (*(x.double() for x in _SQUARE), _CAUSAL5), judged=False, tolerance=1e-12),
@@ -427,6 +525,18 @@ masked_attention = Exercise(
     ],
     mistakes=[
         *MASKING,
+        Mistake(
+            "mask_after_softmax_shared_out",
+            "Your softmax runs over all keys, and the mask comes after it. A blocked score far above the allowed ones has "
+            "then taken the weight of the whole row, and there is nothing to share out.",
+            *(_divided_after(divide) for divide in _DIVIDED),
+        ),
+        Mistake(
+            "mask_exp_underflows",
+            "The exponential is taken of the scores as they are. Very low ones all become 0, and nothing is left to share "
+            "out: the largest allowed score of the row must come off first.",
+            *(attention_with(normalise=softmax_by_hand(lambda s: 0.0, divide)) for divide in _DIVIDED),
+        ),
         *SCALING,
         *(m for m in ATTENTION if m.read != read.STABLE),  # no scores here that could overflow
     ],
@@ -451,9 +561,19 @@ def _opened(open):
     return lambda q, k, v, m: reference_attention(q, k, v, m | (_empty(m) & open(q.size(-2), k.size(-2))))
 
 
-def _divided_after(keep):
+def _kept_after(keep):
+    """Return the mimic that fills right and clears wrong: keep(weights, mask)."""
+
     def attention(query, key, value, mask):
-        weights = keep(attention_with()(query, key, value)[1] * mask)
+        weights = keep(attention_with(hide=lambda s, m: s.masked_fill(m == 0, _DEAF))(query, key, value, mask)[1], mask)
+        return weights @ value, weights
+
+    return attention
+
+
+def _exp_times_mask(divide):
+    def attention(query, key, value, mask):
+        weights = divide((query @ key.transpose(-2, -1) / query.size(-1) ** 0.5).exp() * mask)
         return weights @ value, weights
 
     return attention
@@ -496,6 +616,7 @@ blocked_rows = Exercise(
         Probe("every row has a key", (*_SQUARE, _CAUSAL5)),
         Probe("a large score behind the mask", (_CROSS[0], _LARGE_BEHIND, _CROSS[2], _ONE_EMPTY)),
         Probe("very low scores", (_LOW_QUERY, _LOW_KEY, normal(1, 5, 6, seed=64), _CAUSAL5), tolerance=5e-4),
+        Probe("allowed scores far below blocked ones", _LOW_ALLOWED, tolerance=5e-4),
         Probe("gradients", (*_CROSS, _ONE_EMPTY), gradient=True, tolerance=1e-4),
         Probe(
             "an infinite score behind the mask", (_SQUARE[0], _INFINITE_KEY * 1e9, _SQUARE[2], _CAUSAL5), judged=False
@@ -518,6 +639,7 @@ blocked_rows = Exercise(
             "Your output of an empty row is 0, but its weights are not.",
             _half_cleared(output=True),
             lambda q, k, v, m: (reference_attention(q, k, v, m)[0], attention_with()(q, k, v, m)[1]),
+            lambda q, k, v, m: ((right := attention_with()(q, k, v, m))[0].nan_to_num(0.0), right[1]),
         ),
         Mistake(
             "rows_output_left",
@@ -546,11 +668,33 @@ blocked_rows = Exercise(
             "rows_masked_after_softmax",
             "Your softmax runs over all keys, and the mask comes after it. A large score behind the mask then takes "
             "the weight of the whole row.",
-            _divided_after(lambda w: w / w.sum(-1, keepdim=True).clamp_min(1e-9)),
-            _divided_after(lambda w: w / (w.sum(-1, keepdim=True) + 1e-9)),
-            _divided_after(lambda w: (w / w.sum(-1, keepdim=True)).nan_to_num(0.0)),
-            _divided_after(lambda w: w / (w.sum(-1, keepdim=True) + 1e-8)),
-            _divided_after(lambda w: w / (w.sum(-1, keepdim=True) + 1e-6)),
+            *(_divided_after(divide) for divide in _DIVIDED),
+        ),
+        Mistake(
+            "rows_exp_of_scores",
+            "The exponential is taken of the scores as they are: a large one behind the mask becomes infinite, very low ones all "
+            "become 0. The largest score of the row must come off first.",
+            *(_exp_times_mask(divide) for divide in _DIVIDED),
+        ),
+        Mistake(
+            "rows_clearing_inverted",
+            "You clear the cells that are allowed, and keep those that are blocked.",
+            _kept_after(lambda w, m: w.masked_fill(m, 0.0)),
+        ),
+        Mistake(
+            "rows_cleared_if_any",
+            "You clear every row in which some key is blocked. Only a row whose keys are all blocked is empty.",
+            _kept_after(lambda w, m: w * m.all(-1, keepdim=True)),
+        ),
+        Mistake(
+            "rows_of_keys",
+            "You ask for each key whether any query sees it. The question is asked of each query, along its row.",
+            _kept_after(lambda w, m: w * m.any(-2, keepdim=True)),
+        ),
+        Mistake(
+            "rows_all_cleared",
+            "One empty row makes you clear everything. The other rows keep their weights.",
+            _kept_after(lambda w, m: torch.zeros_like(w) if bool(_empty(m).any()) else w),
         ),
         Mistake(
             "rows_mask_not_shared_out",

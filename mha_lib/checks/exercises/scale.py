@@ -1,16 +1,18 @@
 """The checks of chapter 2: how scores spread, the division, and a softmax that does not overflow."""
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted, read
-from mha_lib.checks.case import Mistake, Probe, Sign
-from mha_lib.checks.compare import Unfit, one_tensor, output_and_weights, refuse_none
-from mha_lib.checks.exercise import Exercise
+from mha_lib.checks.case import Law, Mistake, Probe, Sign
+from mha_lib.checks.compare import Unfit, a, one_tensor, output_and_weights, refuse_none
+from mha_lib.checks.exercise import Exercise, Specimen
 from mha_lib.checks.exercises.attention import ATTENTION_PROBES
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal
@@ -19,36 +21,73 @@ from mha_lib.checks.mistakes.scaling import SCALING
 from mha_lib.checks.recipe import attention_with
 
 
-def _one_number(value: object) -> dict[str, Tensor]:
-    refuse_none(value)
-    try:
-        return {"spread": torch.tensor(float(value), dtype=torch.float64)}
-    except (TypeError, ValueError, RuntimeError):
-        raise Unfit("wrong_type", f"You returned a {type(value).__name__}; asked for is one number.") from None
+def _one_number(name: str) -> Callable[[object], dict[str, Tensor]]:
+    """Return a reader for results that are one number, drawn or calculated."""
+
+    def read_it(value: object) -> dict[str, Tensor]:
+        refuse_none(value)
+        try:
+            return {name: torch.tensor(float(value), dtype=torch.float64)}
+        except (TypeError, ValueError, RuntimeError):
+            raise Unfit("wrong_type", f"You returned {a(value)}; asked for is one number.") from None
+
+    return read_it
 
 
 def _measured(d_k: int) -> float:
     return math.sqrt(d_k)
 
 
-def _ratios(trials) -> list[tuple[int, float]]:
-    return [(t.probe.args[0], float(t.seen.parts["spread"])) for t in trials if "spread" in t.seen.parts]
+def _numbers(trials) -> list[tuple[int, float]]:
+    """Return d_k and the number that was given, for every input."""
+    return [(t.probe.args[0], float(n)) for t in trials for n in t.seen.parts.values()]
+
+
+def _ratios(trials) -> list[float]:
+    """Return by how much each number differs from the root of d_k, as a factor."""
+    return [spread / math.sqrt(d) for d, spread in _numbers(trials)]
+
+
+def _is_near_zero(trials) -> bool:
+    """Numbers that lie around 0 and would shrink with more draws: means."""
+    parts = [(float(n), float(t.want.parts[name])) for t in trials for name, n in t.seen.parts.items()]
+    return len(parts) > 2 and all(abs(got) < 0.15 * want for got, want in parts)
+
+
+def _hardly_grows(trials) -> bool:
+    numbers = [n for _, n in _numbers(trials)]
+    return len(numbers) > 2 and min(numbers) > 0 and max(numbers) < 1.35 * min(numbers)
+
+
+def _is_nan(trials) -> bool:
+    numbers = [n for _, n in _numbers(trials)]
+    return bool(numbers) and all(math.isnan(n) for n in numbers)
+
+
+def _is_root_times_a_number(trials) -> bool:
+    ratios = _ratios(trials)
+    return len(ratios) > 2 and min(ratios) > 0 and max(ratios) < 1.06 * min(ratios)
+
+
+def _scatters(trials) -> bool:
+    ratios = _ratios(trials)
+    return len(ratios) > 2 and all(0.4 < r < 1.7 for r in ratios) and any(r < 1 for r in ratios) and any(r > 1 for r in ratios)
 
 
 def _is_mean_of_absolute_values(trials) -> bool:
     """For many features the mean of absolute values is 0.80 of the deviation, for one it is 0.64."""
-    found = [(d, spread / math.sqrt(d)) for d, spread in _ratios(trials)]
+    found = [(d, spread / math.sqrt(d)) for d, spread in _numbers(trials)]
     return len(found) > 2 and all((0.75 if d > 8 else 0.6) < ratio < 0.85 for d, ratio in found)
 
 
 def _is_other_power(trials) -> bool:
     """The logarithms of the numbers lie on a line over those of d_k, through 1 at d_k = 1, of another slope."""
-    slopes = [math.log(spread) / math.log(d) for d, spread in _ratios(trials) if d > 1 and spread > 0]
+    slopes = [math.log(spread) / math.log(d) for d, spread in _numbers(trials) if d > 1 and spread > 0]
     return len(slopes) > 2 and max(slopes) - min(slopes) < 0.02 and abs(slopes[0] - 0.5) > 0.05
 
 
 def _all_alike(trials) -> bool:
-    numbers = [float(t.seen.parts["spread"]) for t in trials if "spread" in t.seen.parts]
+    numbers = [n for _, n in _numbers(trials)]
     return len(numbers) > 1 and max(numbers) == min(numbers)
 
 
@@ -57,7 +96,7 @@ score_std = Exercise(
     signature="d_k",
     expects="one number: how wide the scores of random vectors with d_k features spread.",
     reference=_measured,
-    parts=_one_number,
+    parts=_one_number("spread"),
     read=read.GROWS,
     probes=[Probe(f"d_k = {d}", (d,), tolerance=0.05) for d in (64, 9, 512, 100, 1, 2)],
     mistakes=[
@@ -68,13 +107,25 @@ score_std = Exercise(
         ),
         Mistake(
             "std_after_the_division",
-            "That is the spread after the division. Asked for is the spread of the plain scores.",
+            "Your number is 1 for every d_k: so wide spreads one product, or a score after the division. "
+            "Asked for is the spread of the plain scores.",
             lambda d: 1.0,
         ),
         Mistake("std_inverted", "That is one over the spread.", lambda d: d**-0.5, lambda d: 1 / d),
         Mistake("std_half", "Half the width is right for d_k = 4 alone.", lambda d: d / 2),
         Mistake("std_log", "The spread does not grow like a logarithm.", lambda d: math.log(d), lambda d: math.log2(d)),
-        Mistake("std_fixed", "Your number does not depend on d_k.", Sign(lambda trials: _all_alike(trials))),
+        Mistake("std_fixed", "Your number does not depend on d_k, or hardly.", Sign(lambda trials: _all_alike(trials)), Sign(_hardly_grows)),
+        Mistake(
+            "std_of_one",
+            "Your number is NaN: the spread of one score alone is none. Draw many pairs, and take the spread of their scores.",
+            Sign(_is_nan),
+        ),
+        Mistake("std_is_mean", "Your number lies near 0: that is the mean of the scores. Asked for is how far they spread around it.", Sign(_is_near_zero)),
+        Mistake(
+            "std_whole_number",
+            "Your root is cut off to a whole number: it is right for 4, 9 or 64 features, and not for all.",
+            lambda d: float(math.isqrt(d)),
+        ),
         Mistake(
             "std_of_absolute_values",
             "That is the mean of the absolute values. The spread asked for is the standard deviation, which is larger.",
@@ -93,9 +144,16 @@ score_std = Exercise(
         ),
         Mistake(
             "std_of_sums",
-            "You added up the vectors; a score adds up products of two of them.",
+            "Your number is too large by the root of 2: so wide spreads a sum of two vectors, or a vector multiplied with itself. "
+            "A score multiplies two different ones.",
             lambda d: math.sqrt(2 * d),
         ),
+        Mistake(
+            "std_times_a_number",
+            "Your number grows like the root of d_k, but with a factor in front. Have the entries that you draw mean 0 and spread 1?",
+            Sign(_is_root_times_a_number),
+        ),
+        Mistake("std_few_draws", "Your numbers scatter around the right ones. Draw more pairs.", Sign(_scatters)),
     ],
 )
 
@@ -109,7 +167,7 @@ divisor = Exercise(
     signature="d_k spread_query spread_key",
     expects="one number: what the scores must be divided by, so that they spread 1.",
     reference=_right_divisor,
-    parts=_one_number,
+    parts=_one_number("divisor"),
     read=read.GROWS,
     probes=[
         Probe(f"d_k = {d}, spreads {a} and {b}", (d, a, b), tolerance=0.05)
@@ -147,8 +205,10 @@ divisor = Exercise(
         ),
         Mistake(
             "divisor_root_of_spreads",
-            "Your root goes over the spreads as well. They are standard deviations already; variances are their squares.",
+            "Your root goes over a spread as well. They are standard deviations already; variances are their squares.",
             lambda d, a, b: math.sqrt(a * b * d),
+            lambda d, a, b: math.sqrt(a * d) * b,
+            lambda d, a, b: a * math.sqrt(b * d),
             lambda d, a, b: math.sqrt(a * b) * d,
         ),
         Mistake(
@@ -158,7 +218,20 @@ divisor = Exercise(
             lambda d, a, b: (a + b) / 2 * math.sqrt(d),
             lambda d, a, b: math.sqrt(a * a + b * b) * math.sqrt(d),
             lambda d, a, b: math.sqrt((a * a + b * b) / 2) * math.sqrt(d),
+            lambda d, a, b: math.sqrt(d + a * a + b * b),
+            lambda d, a, b: math.sqrt(d) + a + b,
         ),
+        Mistake(
+            "divisor_spreads_squared",
+            "The spreads stand squared in your number, and d_k under its root. The root goes over both.",
+            lambda d, a, b: (a * b) ** 2 * math.sqrt(d),
+        ),
+        Mistake(
+            "divisor_spread_as_mean",
+            "You draw numbers around the spread: it has become their mean. Their mean is 0, and the spread is how far they reach around it.",
+            lambda d, a, b: math.sqrt(d * (a * a + b * b + 1)),
+        ),
+        Mistake("divisor_is_mean", "Your number lies near 0: that is the mean of the scores, not how far they spread.", Sign(_is_near_zero)),
         Mistake(
             "divisor_inverted",
             "That is the number to multiply with. Asked for is the one to divide by.",
@@ -166,12 +239,64 @@ divisor = Exercise(
         ),
         Mistake(
             "divisor_spreads_divided",
-            "You divide by the spreads where wider queries ask for a larger divisor.",
+            "You divide by a spread. Wider queries ask for a larger divisor, and wider keys too.",
             lambda d, a, b: math.sqrt(d) / (a * b),
+            lambda d, a, b: math.sqrt(d) * a / b,
+            lambda d, a, b: math.sqrt(d) * b / a,
         ),
         Mistake("divisor_fixed", "Your number is the same whatever is asked.", Sign(lambda trials: _all_alike(trials))),
     ],
 )
+
+_WATCHED = (normal(2, 4, 8, seed=46), normal(2, 5, 8, seed=47), normal(2, 5, 6, seed=48))
+
+
+class _Undivided(TorchDispatchMode):
+    """Watches what is computed: is there a tensor of undivided scores, whole, in rows or in columns?"""
+
+    def __init__(self, query: Tensor, key: Tensor):
+        super().__init__()
+        table = query @ key.transpose(-2, -1)
+        self.rows = [table.flatten(0, -2), table.transpose(-2, -1).flatten(0, -2)]
+        self.found: tuple[int, ...] | None = None
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(tensor, Tensor) and tensor.is_floating_point() and any(self._holds(tensor, rows) for rows in self.rows):
+                self.found = self.found or tuple(tensor.shape)
+        return result
+
+    @staticmethod
+    def _holds(tensor: Tensor, rows: Tensor) -> bool:
+        if tensor.dim() == 0 or tensor.size(-1) != rows.size(-1):
+            return False
+        gaps = (tensor.reshape(-1, 1, rows.size(-1)).double() - rows.double()).abs().amax(-1)
+        return bool((gaps.amin(-1) < 1e-4).all())
+
+
+def _undivided(specimen: Specimen):
+    inputs = [x.clone() for x in _WATCHED]
+
+    def run():
+        with torch.no_grad(), watch:
+            specimen.answer(*inputs)
+
+    watch = _Undivided(*inputs[:2])
+    specimen.guard.call(run)
+    if watch.found is None:
+        return None
+    return {
+        "seen on": ", ".join(f"{n} {tuple(x.shape)}" for n, x in zip(("query", "key", "value"), _WATCHED)),
+        "yours": f"a tensor {watch.found} that holds undivided scores",
+    }
+
+
+def _scaled_way(query, key, value):
+    way = attention_with.way(query, key, value)
+    del way["the dot products"]
+    return {"the divided queries": query / math.sqrt(query.size(-1))} | way
+
 
 scaling = Exercise(
     "scaling",
@@ -181,7 +306,17 @@ scaling = Exercise(
     parts=output_and_weights,
     read=read.SCALE,
     probes=ATTENTION_PROBES,
-    mistakes=SCALING + ATTENTION,
+    way=_scaled_way,
+    mistakes=[
+        *SCALING,
+        *ATTENTION,
+        Mistake(
+            "scaling_after_the_product",
+            "The result is right, but you divide the scores once they are there. Asked for is a way on which no undivided score "
+            "ever exists: divide what goes into the product.",
+            Law(_undivided),
+        ),
+    ],
 )
 
 _LARGE_ROWS = torch.tensor([[[100.0, 0.0, -5.0, 99.0], [-300.0, -301.0, -302.0, -303.0], [1.0, 2.0, 3.0, 4.0]]])
@@ -245,9 +380,47 @@ stable_softmax = Exercise(
             lambda s: _hand(s, s.amax((-2, -1), keepdim=True)),
         ),
         Mistake(
+            "softmax_global_max_epsilon",
+            "You take off the maximum of the whole tensor. In a row far below it every exponential is 0, and all weights of the row "
+            "are 0 with it: a small number in the denominator hides only the NaN.",
+            *(
+                lambda s, low=low: (e := (s - s.max()).exp()) / (e.sum(-1, keepdim=True) + low)
+                for low in (1e-12, 1e-10, 1e-9, 1e-8, 1e-6, 1e-5)
+            ),
+            lambda s: (e := (s - s.max()).exp()) / e.sum(-1, keepdim=True).clamp_min(1e-12),
+            lambda s: (e := (s - s.amax((-2, -1), keepdim=True)).exp()) / e.sum(-1, keepdim=True).clamp_min(1e-12),
+        ),
+        Mistake(
             "softmax_column_max",
-            "The maximum you take off is that of the column. The softmax runs along the row, and each row needs its own.",
+            "The maximum you take off is that of another axis, so the entries of one row lose different amounts. "
+            "The softmax runs along the row, and each row needs its own.",
             lambda s: _hand(s, s.amax(-2, keepdim=True)),
+            lambda s: _hand(s, s.amax(0)),
+            lambda s: _hand(s, s.amax(1, keepdim=True)),
+        ),
+        Mistake(
+            "softmax_max_after_exp",
+            "You take the maximum off behind the exponential. There it is too late: large scores have become infinite, and what is "
+            "left is no exponential any more.",
+            lambda s: (e := s.exp() - s.exp().amax(-1, keepdim=True)) / e.sum(-1, keepdim=True),
+            lambda s: (e := s.exp()) / e.amax(-1, keepdim=True),
+        ),
+        Mistake(
+            "softmax_adds_max",
+            "You add the maximum where it must be taken off: large scores become larger still.",
+            lambda s: _hand(s, -s.amax(-1, keepdim=True)),
+        ),
+        Mistake(
+            "softmax_standardised",
+            "You also divide by the spread of the row. That changes the weights; taking a number off does not.",
+            lambda s: _hand((s - s.mean(-1, keepdim=True)) / s.std(-1, keepdim=True), 0.0),
+            lambda s: _hand((s - s.amax(-1, keepdim=True)) / s.std(-1, keepdim=True), 0.0),
+        ),
+        Mistake(
+            "softmax_whole_tensor",
+            "Your numbers sum to 1 all together, or all those of a table. Every row must sum to 1 by itself.",
+            lambda s: (e := (s - s.max()).exp()) / e.sum(),
+            lambda s: torch.stack([(e := (entry - entry.max()).exp()) / e.sum() for entry in s]),
         ),
         Mistake(
             "softmax_max_without_keepdim",

@@ -5,19 +5,25 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mha_lib.checks import planted, read
-from mha_lib.checks.case import ALWAYS, Binding, Fresh, Law, Mistake, Probe
+from mha_lib.checks.case import Binding, Fresh, Mistake, Probe, Sign
 from mha_lib.checks.classes.exercise import ClassExercise
-from mha_lib.checks.compare import Unfit, first_of, one_tensor, refuse_none
+from mha_lib.checks.compare import Seen, Unfit, a, first_of, one_tensor, refuse_none
 from mha_lib.checks.exercise import Exercise
+from mha_lib.checks.explain import explain
 from mha_lib.checks.guard import Guard
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal, padding
-from mha_lib.checks.recipe import Recipe
+from mha_lib.checks.mistakes.block import BLOCK, block_with
+from mha_lib.checks.words import listed
 from mha_lib.experiments import induction
 from mha_lib.experiments.training import seeded
 from mha_lib.masks import causal_mask
 
 PARTS = ("norm_1", "attention", "norm_2", "feed_forward")
+
+
+class PartFails(Exception):
+    """A part of the learner's own cannot do what is asked of it."""
 
 
 class PartsExercise(ClassExercise):
@@ -40,84 +46,36 @@ class PartsExercise(ClassExercise):
     def _judge(self, answer: type, guard: Guard):
         config = self.probes[0].args[: len(self.build_with)]
         module = guard.call(self.prepare, answer, config).value
-        missing = [name for name in self.roles if module is not None and not isinstance(getattr(module, name, None), nn.Module)]
+        missing = [
+            name for name in self.roles if module is not None and not isinstance(getattr(module, name, None), nn.Module)
+        ]
         if missing:
             held = ", ".join(name for name, _ in module.named_children()) or "none"
             shown = {"yours": held, "expected": ", ".join(self.roles)}
+            plain = [name for name in missing if hasattr(module, name)]
+            if plain:
+                kind = a(getattr(module, plain[0]))
+                says = f"{plain[0]} is {kind}, and no module: its weights are invisible to an optimiser."
+                return self.failed("part_is_no_module", says, shown)
             return self.failed("parts_missing", f"Your class has no part of the name {' or '.join(missing)}.", shown)
         return super()._judge(answer, guard)
+
+    def _given(self, make, binding: Binding, probe: Probe) -> Seen:
+        """Return what the reference gives; where a part of the learner's raises, that is no right answer."""
+        seen = super()._given(make, binding, probe)
+        if make is self.reference and seen.error is not None:
+            seen.error = PartFails(str(seen.error))
+        return seen
 
     def _assignments(self, module: nn.Module, config: tuple) -> list:
         return []
 
     def _name(self, trials, binding, guard, answer):
+        first = next(t for t in trials if t.is_wrong)
+        if isinstance(first.want.error, PartFails) and first.seen.error is not None:
+            explained = explain(first.seen.error)
+            return self.failed(explained.id, explained.says, self.facts(first))
         return Exercise._name(self, trials, binding, guard, answer)
-
-
-def _through(steps, note, parts_of, d_model, num_heads, x, mask=None):
-    parts = parts_of(d_model, num_heads)
-    normed = note("the normed input", steps.norm_1(parts, x))
-    said = note("what attention says", steps.attend(parts, normed, mask))
-    x = note("the sum after attention", steps.add_1(parts, x, said, normed))
-    normed = note("the normed sum", steps.norm_2(parts, x))
-    fed = note("what the feed-forward says", steps.feed(parts, normed))
-    return steps.add_2(parts, x, fed, normed)
-
-
-block_with = Recipe(
-    _through,
-    norm_1=lambda parts, x: parts.norm_1(x),
-    attend=lambda parts, n, mask: parts.attention(n, n, n, mask),
-    add_1=lambda parts, x, said, normed: x + said,
-    norm_2=lambda parts, x: parts.norm_2(x),
-    feed=lambda parts, n: parts.feed_forward(n),
-    add_2=lambda parts, x, fed, normed: x + fed,
-)
-
-
-def _post_norm(parts_of, d_model, num_heads, x, mask=None):
-    parts = parts_of(d_model, num_heads)
-    x = parts.norm_1(x + parts.attention(x, x, x, mask))
-    return parts.norm_2(x + parts.feed_forward(x))
-
-
-def _side_by_side(parts_of, d_model, num_heads, x, mask=None):
-    parts = parts_of(d_model, num_heads)
-    n = parts.norm_1(x)
-    return x + parts.attention(n, n, n, mask) + parts.feed_forward(parts.norm_2(x))
-
-
-def _feed_first(parts_of, d_model, num_heads, x, mask=None):
-    parts = parts_of(d_model, num_heads)
-    x = x + parts.feed_forward(parts.norm_1(x))
-    n = parts.norm_2(x)
-    return x + parts.attention(n, n, n, mask)
-
-
-def _over_tokens(x: Tensor) -> Tensor:
-    return F.layer_norm(x.mT, (x.size(1),)).mT
-
-
-def _is_shared(specimen):
-    module = specimen.build(12, 4)
-    if module is None or module.norm_1 is not module.norm_2:
-        return None
-    return {"yours": "norm_1 and norm_2 are one object"}
-
-
-def _is_linear(specimen):
-    module = specimen.build(12, 4)
-    if module is None:
-        return None
-    a, b, zero = normal(2, 3, 12, seed=511), normal(2, 3, 12, seed=512), torch.zeros(2, 3, 12)
-
-    def bend():
-        with torch.no_grad():
-            f = module.feed_forward
-            return float((f(a + b) + f(zero) - f(a) - f(b)).abs().max())
-
-    call = specimen.guard.call(bend)
-    return {"seen on": "feed_forward of a sum, and the sum of both"} if call.error is None and call.value < 1e-5 else None
 
 
 _X, _X_HEADS = normal(3, 5, 12, seed=501), normal(4, 6, 12, seed=502)
@@ -141,78 +99,8 @@ block = PartsExercise(
         Probe("large inputs", (12, 4, 20 * _X, None), tolerance=1e-4),
         Probe("gradients", (12, 4, _X, None), gradient=True, tolerance=1e-4),
     ],
-    mistakes=[
-        Mistake("block_post_norm", "You normalise the sums. Here the norm stands in front: it is read by attention and feed-forward, and the sum stays as it is.", _post_norm, read=read.NORM),
-        Mistake(
-            "block_no_residual",
-            "A sum is missing: what attention or feed-forward says takes the place of the token, instead of being added to it.",
-            block_with(add_1=lambda p, x, said, n: said),
-            block_with(add_2=lambda p, x, fed, n: fed),
-            block_with(add_1=lambda p, x, said, n: said, add_2=lambda p, x, fed, n: fed),
-            read=read.KEEP,
-        ),
-        Mistake(
-            "block_adds_the_normed",
-            "You add to the normed tokens. What was there is added as it was, before the norm.",
-            block_with(add_1=lambda p, x, said, n: n + said),
-            block_with(add_2=lambda p, x, fed, n: n + fed),
-            block_with(add_1=lambda p, x, said, n: n + said, add_2=lambda p, x, fed, n: n + fed),
-            read=read.KEEP,
-        ),
-        Mistake(
-            "block_shared_norm",
-            "One norm serves in both places. Each learns a scale of its own.",
-            block_with(norm_2=lambda p, x: p.norm_1(x)),
-            block_with(norm_1=lambda p, x: p.norm_2(x)),
-            Law(_is_shared, ALWAYS),
-            read=read.NORM,
-        ),
-        Mistake(
-            "block_norms_exchanged",
-            "The two norms stand in each other's places.",
-            block_with(norm_1=lambda p, x: p.norm_2(x), norm_2=lambda p, x: p.norm_1(x)),
-            read=read.NORM,
-        ),
-        Mistake(
-            "block_norm_missing",
-            "Attention or feed-forward reads its input without a norm.",
-            block_with(norm_1=lambda p, x: x),
-            block_with(norm_2=lambda p, x: x),
-            block_with(norm_1=lambda p, x: x, norm_2=lambda p, x: x),
-            read=read.NORM,
-        ),
-        Mistake(
-            "block_norm_over_tokens",
-            "You normalise over the tokens. A layer norm looks at the features of one token.",
-            block_with(norm_1=lambda p, x: _over_tokens(x)),
-            block_with(norm_2=lambda p, x: _over_tokens(x)),
-            block_with(norm_1=lambda p, x: _over_tokens(x), norm_2=lambda p, x: _over_tokens(x)),
-            read=read.NORM,
-        ),
-        Mistake("block_side_by_side", "The feed-forward reads the input of the block. It reads the sum that attention left.", _side_by_side),
-        Mistake("block_feed_first", "The feed-forward comes before attention. Here attention comes first.", _feed_first),
-        Mistake("block_mask_lost", "The mask changes nothing: it does not reach the attention.", block_with(attend=lambda p, n, mask: p.attention(n, n, n))),
-        Mistake(
-            "block_query_normed_alone",
-            "Only the query of the attention is normed, or only key and value. In self-attention all three are the same normed tokens.",
-            lambda parts_of, d, h, x, mask=None: _mixed(parts_of(d, h), x, mask, True),
-            lambda parts_of, d, h, x, mask=None: _mixed(parts_of(d, h), x, mask, False),
-        ),
-        Mistake(
-            "block_part_unused",
-            "Attention or feed-forward takes no part.",
-            block_with(add_1=lambda p, x, said, n: x),
-            block_with(add_2=lambda p, x, fed, n: x),
-        ),
-        Mistake("block_feed_forward_linear", "Your feed-forward is linear: without a bend between its two linears they are one.", Law(_is_linear, ALWAYS)),
-    ],
+    mistakes=BLOCK,
 )
-
-
-def _mixed(parts, x, mask, query_alone):
-    n = parts.norm_1(x)
-    x = x + (parts.attention(n, x, x, mask) if query_alone else parts.attention(x, n, n, mask))
-    return x + parts.feed_forward(parts.norm_2(x))
 
 
 def _score(weights, period):
@@ -226,6 +114,17 @@ def _looks(*shape, seed):
 def _shifted(by, first=1):
     """Return a score that looks by places beside the right one, from the first-th such place on."""
     return lambda w, p: w.diagonal(1 - p + by, dim1=-2, dim2=-1)[..., first:].mean(dim=(0, -1))
+
+
+def _not_a_number(trials):
+    told = [t.seen.parts["scores"] for t in trials if t.is_wrong and t.seen.error is None and not t.probe.gradient]
+    return bool(told) and bool(told[0].isnan().all())
+
+
+def _at(weights, period, step):
+    """Pick by index, where a place before the first one counts from the end."""
+    rows = torch.arange(period, weights.size(-1))
+    return weights[:, :, rows, rows + step].mean(dim=(0, -1))
 
 
 induction_score = Exercise(
@@ -244,16 +143,100 @@ induction_score = Exercise(
         Probe("gradients", (_looks(2, 3, 12, 12, seed=521), 5), gradient=True, tolerance=1e-4),
     ],
     mistakes=[
-        Mistake("induction_one_too_far", "You look at the token itself one period ago. Asked for is the token after it.", _shifted(-1, 0)),
-        Mistake("induction_too_near", "You look one place too far to the right: at the second token after it.", _shifted(1, 2), _shifted(1, 1), _shifted(1, 0)),
-        Mistake("induction_first_period", "You score places of the first period too, where nothing has come before.", _shifted(0, 0)),
-        Mistake("induction_heads_averaged", "The heads are averaged. Asked for is one number for each head.", lambda w, p: _score(w, p).mean(), lambda w, p: _score(w, p).mean().expand(w.size(1))),
-        Mistake("induction_batch_kept", "The sentences stand side by side. Asked for is the mean over them.", lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].mean(-1)),
-        Mistake("induction_summed", "You add the weights up. Asked for is their mean.", lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].sum(dim=(0, -1)), lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].mean(0).sum(-1)),
-        Mistake("induction_divided_by_all", "You divide by the number of all places. The first period has none to score.", lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].sum(-1).mean(0) / w.size(-1)),
-        Mistake("induction_transposed", "Rows and columns are exchanged: you score what is looked at from there, ahead in the text.", lambda w, p: _score(w.mT, p)),
-        Mistake("induction_largest", "You take the largest weight. Asked for is the mean over all places.", lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].amax(dim=(0, -1))),
-        Mistake("induction_previous_token", "That is the score of looking one place back.", lambda w, p: w.diagonal(-1, dim1=-2, dim2=-1).mean(dim=(0, -1))),
+        Mistake(
+            "induction_one_too_far",
+            "You look at the token itself one period ago. Asked for is the token after it.",
+            _shifted(-1, 0),
+        ),
+        Mistake(
+            "induction_too_far_back",
+            "You look at the token in front of the one a period ago: plus and minus are exchanged.",
+            _shifted(-2, 0),
+            lambda w, p: _at(w, p, -p - 1),
+            lambda w, p: _at(w, p, p - 1),
+        ),
+        Mistake(
+            "induction_begins_late",
+            "You begin one place too late, or end too early: every place from `period` on counts.",
+            _shifted(0, 2),
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:-1].mean(dim=(0, -1)),
+        ),
+        Mistake(
+            "induction_all_pairs",
+            "Your mean runs over every pair of those rows and columns. Each row has one column of its own.",
+            lambda w, p: w[:, :, p:, 1 : w.size(-1) - p + 1].mean(dim=(0, -2, -1)),
+            lambda w, p: w[:, :, p:, : w.size(-1) - p + 1].mean(dim=(0, -2, -1)),
+        ),
+        Mistake(
+            "induction_axes_of_the_diagonal",
+            "Your diagonal runs through sentences and heads, the first two axes. Asked for is the one through queries "
+            "and keys.",
+            lambda w, p: w.diagonal(1 - p).mean(-1).mean(0),
+            lambda w, p: w.diagonal(1 - p)[..., 1:].mean(-1).mean(0),
+            lambda w, p: w.diagonal(1 - p)[..., 1:].mean(dim=(0, -1)),
+            lambda w, p: w.diagonal(1 - p).mean(-1),
+        ),
+        Mistake(
+            "induction_too_near",
+            "You look one place too far to the right: at the second token after it.",
+            _shifted(1, 2),
+            _shifted(1, 1),
+            _shifted(1, 0),
+            lambda w, p: w.diagonal(2 - p, dim1=-2, dim2=-1)[..., 2:].mean(dim=(0, -1)),
+            lambda w, p: w.diagonal(2 - p, dim1=-2, dim2=-1)[..., 2 if p > 1 else 1 :][..., : w.size(-1) - 1 - p].mean(
+                dim=(0, -1)
+            ),
+        ),
+        Mistake(
+            "induction_first_period",
+            "You score places of the first period too, where nothing has come before.",
+            _shifted(0, 0),
+        ),
+        Mistake(
+            "induction_heads_averaged",
+            "The heads are averaged. Asked for is one number for each head.",
+            lambda w, p: _score(w, p).mean(),
+            lambda w, p: _score(w, p).mean().expand(w.size(1)),
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].mean(dim=(1, -1)),
+        ),
+        Mistake(
+            "induction_batch_kept",
+            "The sentences stand side by side. Asked for is the mean over them.",
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].mean(-1),
+        ),
+        Mistake(
+            "induction_summed",
+            "You add the weights up. Asked for is their mean.",
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].sum(dim=(0, -1)),
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].mean(0).sum(-1),
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].mean(-1).sum(0),
+        ),
+        Mistake(
+            "induction_divided_by_all",
+            "You divide by the number of all places. The first period has none to score.",
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].sum(-1).mean(0) / w.size(-1),
+        ),
+        Mistake(
+            "induction_transposed",
+            "Rows and columns are exchanged: you score what is looked at from there, ahead in the text.",
+            lambda w, p: _score(w.mT, p),
+        ),
+        Mistake(
+            "induction_largest",
+            "You take the largest weight, or the one in the middle. Asked for is the mean over all places.",
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].amax(dim=(0, -1)),
+            lambda w, p: w.diagonal(1 - p, dim1=-2, dim2=-1)[..., 1:].median(-1).values.mean(0),
+        ),
+        Mistake(
+            "induction_nothing_picked",
+            "Your scores are NaN: the mean of no weights at all. Which places do you pick?",
+            Sign(_not_a_number),
+        ),
+        Mistake(
+            "induction_previous_token",
+            "That is the score of looking one place back.",
+            lambda w, p: w.diagonal(-1, dim1=-2, dim2=-1).mean(dim=(0, -1)),
+        ),
     ],
 )
 
@@ -294,21 +277,39 @@ def _changing(change):
 def _two_numbers(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise Unfit("not_two_numbers", "Asked for are two numbers: what was measured before, and what without the head.")
+        raise Unfit(
+            "not_two_numbers", "Asked for are two numbers: what was measured before, and what without the head."
+        )
     try:
         return {"numbers": torch.tensor([float(x) for x in value])}
     except (TypeError, ValueError, RuntimeError):
-        raise Unfit("not_two_numbers", "Asked for are two numbers; at least one of yours is none.") from None
+        raise Unfit("not_two_numbers", "Asked for are two numbers, and one of yours is no number.") from None
 
 
 def _and_put_back(function, model, number, head, measure):
     before = {name: x.clone() for name, x in model.state_dict().items()}
     numbers = function(model, number, head, measure)
-    if not all(torch.equal(x, before[name]) for name, x in model.state_dict().items()):
-        raise Unfit("not_put_back", "Afterwards the model is not as before: the weight that you changed has not its old numbers again.")
+    if any(not torch.equal(x, before[name]) for name, x in model.state_dict().items()):
+        changed = [name for name, x in model.state_dict().items() if not torch.equal(x, before[name])]
+        has = "has" if len(changed) == 1 else "have"
+        says = f"Afterwards the model is not as before: {listed(changed)} {has} not the old numbers again."
+        raise Unfit("not_put_back", says)
     if any(m._forward_hooks or m._forward_pre_hooks for m in model.modules()):
         raise Unfit("hook_left", "Afterwards a hook of yours still hangs on the model, and changes every later call.")
     return numbers
+
+
+def _second_is_off(trials):
+    told = [
+        t.seen.parts["numbers"] - t.want.parts["numbers"]
+        for t in trials
+        if t.seen.error is None and t.want.error is None
+    ]
+    return (
+        len(told) == len(trials)
+        and all(abs(float(gap[0])) < 1e-5 for gap in told)
+        and any(abs(float(gap[1])) > 1e-5 for gap in told)
+    )
 
 
 _MEASURE = Fresh(lambda: _answer, "measure")
@@ -328,16 +329,92 @@ switch_off_and_see = Exercise(
         Probe("layer 1, head 1", (_small_model(), 1, 1, _MEASURE)),
     ],
     mistakes=[
-        Mistake("off_not_at_all", "Both numbers are those of the whole model: when you measured the second, the head was on.", lambda m, n, h, f: (f(m), f(m))),
-        Mistake("off_both_times", "Both numbers were measured without the head. The first is the one before.", lambda m, n, h, f: (_without(m, n, h, f)[1],) * 2),
-        Mistake("off_in_wrong_order", "The two numbers stand in the wrong order: first with all heads, then without.", lambda m, n, h, f: _without(m, n, h, f)[::-1]),
-        Mistake("off_difference", "One of your numbers is a difference. Asked for are both measurements.", lambda m, n, h, f: ((p := _without(m, n, h, f))[0], p[0] - p[1]), lambda m, n, h, f: ((p := _without(m, n, h, f))[0], p[1] - p[0])),
-        Mistake("off_whole_layer", "You switched off all heads of the layer.", _changing(lambda m, layer, h: layer.w_o.weight.zero_())),
-        Mistake("off_both_layers", "You switched the head off in every layer.", _changing(lambda m, layer, h: [_columns(m, x, h) for x in m.layers])),
-        Mistake("off_other_head", "You switched off another head of that layer.", _changing(lambda m, layer, h: _columns(m, layer, 1 - h)), _changing(lambda m, layer, h: _columns(m, layer, 0)), _changing(lambda m, layer, h: _columns(m, layer, 1))),
-        Mistake("off_other_layer", "You switched the head off in another layer.", *(_changing(lambda m, layer, h, f=f: _columns(m, m.layers[f(m, layer)], h)) for f in (lambda m, layer: int(layer is m.layers[0]), lambda m, layer: 0, lambda m, layer: 1))),
-        Mistake("off_rows", "You cleared rows of the weight, which are outputs. A head comes in through columns of its own.", _changing(lambda m, layer, h: layer.w_o.weight[h * layer.d_k : (h + 1) * layer.d_k].zero_())),
-        Mistake("off_one_column", "You cleared one column. A head has d_k of them.", _changing(lambda m, layer, h: layer.w_o.weight[:, h].zero_()), _changing(lambda m, layer, h: layer.w_o.weight[:, h * layer.d_k].zero_())),
+        Mistake(
+            "off_not_at_all",
+            "Both numbers are those of the whole model: when you measured the second, the head was on.",
+            lambda m, n, h, f: (f(m), f(m)),
+        ),
+        Mistake(
+            "off_both_times",
+            "Both numbers were measured without the head. The first is the one before.",
+            lambda m, n, h, f: (_without(m, n, h, f)[1],) * 2,
+        ),
+        Mistake(
+            "off_in_wrong_order",
+            "The two numbers stand in the wrong order: first with all heads, then without.",
+            lambda m, n, h, f: _without(m, n, h, f)[::-1],
+        ),
+        Mistake(
+            "off_difference",
+            "One of your numbers is a difference. Asked for are both measurements.",
+            lambda m, n, h, f: ((p := _without(m, n, h, f))[0], p[0] - p[1]),
+            lambda m, n, h, f: ((p := _without(m, n, h, f))[0], p[1] - p[0]),
+        ),
+        Mistake(
+            "off_whole_layer",
+            "You switched off all heads of the layer.",
+            _changing(lambda m, layer, h: layer.w_o.weight.zero_()),
+        ),
+        Mistake(
+            "off_both_layers",
+            "You switched the head off in every layer.",
+            _changing(lambda m, layer, h: [_columns(m, x, h) for x in m.layers]),
+        ),
+        Mistake(
+            "off_other_head",
+            "You switched off another head of that layer.",
+            _changing(lambda m, layer, h: _columns(m, layer, 1 - h)),
+            _changing(lambda m, layer, h: _columns(m, layer, 0)),
+            _changing(lambda m, layer, h: _columns(m, layer, 1)),
+        ),
+        Mistake(
+            "off_other_layer",
+            "You switched the head off in another layer.",
+            *(
+                _changing(lambda m, layer, h, f=f: _columns(m, m.layers[f(m, layer)], h))
+                for f in (lambda m, layer: int(layer is m.layers[0]), lambda m, layer: 0, lambda m, layer: 1)
+            ),
+        ),
+        Mistake(
+            "off_rows",
+            "You cleared rows of the weight, which are outputs. A head comes in through columns of its own.",
+            _changing(lambda m, layer, h: layer.w_o.weight[h * layer.d_k : (h + 1) * layer.d_k].zero_()),
+        ),
+        Mistake(
+            "off_other_columns",
+            "You changed other columns than those of the head, or more. Head 0 has the first d_k, and each next head "
+            "the d_k behind them.",
+            _changing(lambda m, layer, h: layer.w_o.weight[:, h : h + layer.d_k].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, (h + 1) * layer.d_k :].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, : (h + 1) * layer.d_k].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, h * layer.d_k :].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, : h * layer.d_k].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, h :: layer.num_heads].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, (h + 1) * layer.d_k : (h + 2) * layer.d_k].zero_()),
+        ),
+        Mistake(
+            "off_other_numbers",
+            "The head's columns hold other numbers than 0. Only with 0 it adds nothing.",
+            *(
+                _changing(
+                    lambda m, layer, h, f=f: layer.w_o.weight[:, h * layer.d_k : (h + 1) * layer.d_k].mul_(0).add_(f)
+                )
+                for f in (1.0, -1.0, 1e-3)
+            ),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, h * layer.d_k : (h + 1) * layer.d_k].neg_()),
+        ),
+        Mistake(
+            "off_second_number",
+            "The first number is right, the second is not that of the model without this head and with everything "
+            "else.",
+            Sign(_second_is_off),
+        ),
+        Mistake(
+            "off_one_column",
+            "You cleared one column. A head has d_k of them.",
+            _changing(lambda m, layer, h: layer.w_o.weight[:, h].zero_()),
+            _changing(lambda m, layer, h: layer.w_o.weight[:, h * layer.d_k].zero_()),
+        ),
     ],
 )
 

@@ -68,6 +68,7 @@ ATTENTION = (
         "Your softmax runs down the columns: the queries share out each key. "
         "Here every query shares out its attention over the keys, along its row.",
         attention_with(normalise=lambda s: s.softmax(-2)),
+        attention_with(normalise=lambda s: s.clamp_min(-1e9).softmax(-2)),  # where a mask fills with a finite number
         read=read.SOFTMAX,
     ),
     Mistake(
@@ -232,6 +233,13 @@ ATTENTION = (
         "Your scores compare the query with the values. The query is compared with the keys.",
         attention_with(dot=lambda q, k, v: dot(q, v, v)),
         read=read.DOT,
+    ),
+    Mistake(
+        "att_key_value_swapped",
+        "Keys and values have changed places on their way into the attention: the query is compared with the values, "
+        "and the keys are mixed.",
+        attention_with(dot=lambda q, k, v: dot(q, v, v), mix=lambda w, v, k, q: w @ k),
+        read=read.PARTS,
     ),
     Mistake(
         "att_query_times_query",

@@ -96,7 +96,7 @@ MASKING = (
     ),
     Mistake(
         "mask_fill_plus_inf",
-        "Your fill is plus infinity: the blocked cells win, and the softmax gives NaN.",
+        "Your fill is plus infinity, or NaN: the softmax of such a row is NaN.",
         attention_with(hide=_fill_with(math.inf)),    read=read.INFINITY,
     ),
     Mistake(
@@ -161,6 +161,12 @@ MASKING = (
         "once the allowed scores lie lower still.",
         *(attention_with(hide=_fill_with(-float(f))) for f in (10, 1, 5, 20, 50, 100, 1000, 10000, 1e4 / 3, 9999)),
         Sign(_constant_fill(-1e5, -0.05)),
+        read=read.FAIL,
+    ),
+    Mistake(
+        "mask_takes_off_too_little",
+        "You take a number off the blocked scores, and it is not enough: one that lies further above the allowed ones still wins.",
+        *(attention_with(hide=lambda s, m, f=f: s - (m == 0).to(s.dtype) * f) for f in (1e4, 1e3, 100.0, 10.0)),
         read=read.FAIL,
     ),
     Mistake(
