@@ -73,5 +73,5 @@ def test_no_mimic_of_a_mistake_is_right(exercise):
         for mistake in exercise.mistakes:
             for mimic in mistake.mimics:
                 binding = Binding(mimic)
-                trials = exercise._beside(exercise._see(binding.call, guard), binding)
-                assert any(t.is_wrong for t in trials), mistake.id
+                seen = ([(probe, exercise.observe(binding.call, probe, guard))] for probe in exercise.probes)
+                assert any(exercise._beside(one, binding)[0].is_wrong for one in seen), mistake.id
