@@ -89,6 +89,10 @@ WRONG = (
             ("running_mean_of_blocks", [f"{DIVIDE} -> parts = [s.softmax(1) @ v for s, v in zip(scores.split(block, 1), values.split(block))]; return sum(parts) / len(parts)"]),
             ("running_divided_in_each_block", [f"{MIXED} -> mixed = (mixed * rescale[:, None] + exp @ values[i : i + block]) / total[:, None]", f"{DIVIDE} -> return mixed"]),
             ("running_last_block_only", ["    high = new -> "]),
+            ("running_divided_in_each_block", [f"{EXP} -> exp = (s - new[:, None]).exp(); exp = exp / exp.sum(1, keepdim=True)"]),
+            ("running_scores_divided", ["s = scores[:, i : i + block] -> s = scores[:, i : i + block] / values.size(1) ** 0.5"]),
+            ("running_whole_table", [f"{DIVIDE} -> return scores.softmax(1) @ values"]),
+            ("running_whole_table", [f"{NEW} -> new = scores.max(1).values"]),
             ("running_last_block_only", [f"{TOTAL} -> total = exp.sum(1)", f"{MIXED} -> mixed = exp @ values[i : i + block]"]),
         ]
     ]
@@ -118,6 +122,8 @@ WRONG = (
     + [
         Answer("blockwise", "blockwise", edit(BLOCKS, *changes), id)
         for id, changes in [
+            ("blocks_total_not_its_logarithm", [f"{B_GIVE} -> return mixed / total[..., None], total * high.exp()"]),
+            ("blocks_whole_table", [f"{B_GIVE} -> s = query @ key.mT / d ** 0.5; return s.softmax(-1) @ value, s.logsumexp(-1)"]),
             ("blocks_scale_missing", [f"{B_SCORES} -> s = query @ key[:, j : j + block].mT"]),
             ("blocks_not_rescaled", [f"{B_RESCALE} -> rescale = torch.ones_like(high)", f"{B_GIVE} -> s = query @ key.mT / d ** 0.5; return mixed / total[..., None], s.logsumexp(-1)"]),
             ("blocks_divided_in_each_block", [f"{B_MIXED} -> mixed = mixed * rescale[..., None] + exp / exp.sum(-1, keepdim=True) @ value[:, j : j + block]"]),
@@ -165,6 +171,7 @@ WRONG = (
             ("visit_last_block_dropped", "torch.ones(length // block, length // block, dtype=torch.bool).tril()"),
             ("visit_one_block_more", "torch.ones(length // block + 1, length // block + 1, dtype=torch.bool).tril()"),
             ("visit_one_too_far", "torch.ones(n, n).tril(block).bool()"),
+            ("visit_wholly_seen", "F.pad(torch.ones(length, length).tril(), (0, n * block - length) * 2).bool().view(n, block, n, block).all(3).all(1)"),
             ("visit_wholly_seen", "torch.stack([torch.stack([c.all() for c in r.split(block, 1)]) for r in torch.ones(length, length).tril().split(block)])"),
             ("visit_other_count", "torch.ones(block, block).tril().bool()"),
             ("sizes_are_not_numbers", "torch.ones(length / block, length / block).tril().bool()"),

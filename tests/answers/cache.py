@@ -75,6 +75,8 @@ WRONG = [
         ("step_wrong_slot", STEP, "cache[\"keys\"][:, :, n : n + 1] = k -> cache[\"keys\"][:, :, n + 1 : n + 2] = k", "cache[\"values\"][:, :, n : n + 1] = v -> cache[\"values\"][:, :, n + 1 : n + 2] = v"),
         ("step_wrong_slot", STEP, "cache[\"keys\"][:, :, n : n + 1] = k -> cache[\"keys\"][:, :, :1] = k", "cache[\"values\"][:, :, n : n + 1] = v -> cache[\"values\"][:, :, :1] = v"),
         ("step_behind_the_room", STEP, "    cache[\"keys\"][:, :, n : n + 1] = k ->     cache[\"keys\"] = torch.cat([cache[\"keys\"], k], 2)", "    cache[\"values\"][:, :, n : n + 1] = v ->     cache[\"values\"] = torch.cat([cache[\"values\"], v], 2)", "keys = cache[\"keys\"][:, :, : n + 1] -> keys = cache[\"keys\"]", "values = cache[\"values\"][:, :, : n + 1] -> values = cache[\"values\"]"),
+        ("step_turned_before_the_split", STEP, *(f"mha_lib.split_heads(layer.w_{x}(x), layer.num_heads) -> mha_lib.split_heads(mha_lib.rotate(layer.w_{x}(x), torch.tensor([n])), layer.num_heads)" for x in "qk"), "    q = mha_lib.rotate(q, place)\n -> ", "    k = mha_lib.rotate(k, place)\n -> "),
+        ("step_counted_too_early", STEP, "n = cache[\"length\"] -> cache[\"length\"] += 1; n = cache[\"length\"]", "    cache[\"length\"] = n + 1\n -> "),
         ("step_one_in_both", STEP, "cache[\"values\"][:, :, n : n + 1] = v -> cache[\"values\"][:, :, n : n + 1] = k"),
         ("step_length_counted_otherwise", STEP, "cache[\"length\"] = n + 1 -> cache[\"length\"] = len(cache[\"keys\"])"),
         ("written_axes", STEP, "cache[\"keys\"][:, :, n : n + 1] = k -> cache[\"keys\"][:, :, n] = k"),

@@ -78,6 +78,12 @@ WRONG = (
             ("linear_does_not_fit", [f"{FEED} -> self.feed_forward = nn.Sequential(nn.Linear(d_model, 4 * d_model), nn.ReLU(), nn.Linear(d_model, d_model))"]),
             ("part_is_no_module", [f"{FEED} -> self.feed_forward = [nn.Linear(d_model, 4 * d_model), nn.ReLU(), nn.Linear(4 * d_model, d_model)]"]),
             ("block_part_unused", [f"{GIVE} -> return x"]),
+            ("block_first_sentence", [f"{SUM} -> x = x + self.attention(n, n, n, mask)[0]"]),
+            ("block_other_heads", ["MultiHeadAttention(d_model, num_heads) -> MultiHeadAttention(d_model, 2)"]),
+            ("block_feed_forward_without_linears", [f"{FEED} -> self.feed_forward = nn.GELU()"]),
+            ("block_feed_forward_ends_bent", [f"{FEED} -> self.feed_forward = nn.Sequential(nn.Linear(d_model, 9), nn.GELU(), nn.Linear(9, d_model), nn.GELU())"]),
+            ("block_feed_forward_ends_bent", [f"{FEED} -> self.feed_forward = nn.Sequential(nn.Linear(d_model, d_model), nn.ReLU())"]),
+            ("super_missing", ["        super().__init__()\n -> "]),
             ("block_feed_forward_linear", [f"{FEED} -> self.feed_forward = nn.Linear(d_model, d_model)"]),
             ("parts_missing", [f"{NORMS} -> self.norm_1, self.norm2 = nn.LayerNorm(d_model), nn.LayerNorm(d_model)", f"{GIVE} -> return x + self.feed_forward(self.norm2(x))"]),
         ]

@@ -214,6 +214,14 @@ def _seen_whole(length: int, block: int) -> Tensor:
     return torch.stack([torch.stack([cell.all() for cell in row.split(block, 1)]) for row in mask.split(block, 0)])
 
 
+def _filled_up(length: int, block: int) -> Tensor:
+    """Return where all of a block is seen, the last one filled up with cells that nobody sees."""
+    count = -(-length // block)
+    mask = torch.zeros(count * block, count * block)
+    mask[:length, :length] = torch.ones(length, length).tril()
+    return mask.bool().view(count, block, count, block).all(3).all(1)
+
+
 def _another_triangle(trials) -> bool:
     masks = [t.seen.parts.get("mask") for t in trials]
     if any(m is None or m.dim() != 2 or m.size(0) != m.size(1) for m in masks):
@@ -288,7 +296,8 @@ blocks_to_visit = Exercise(
         Mistake(
             "visit_wholly_seen",
             "You visit the blocks that are seen whole. A block counts if anything of it can be seen.",
-            lambda n, b: _seen_whole(n, b),
+            _seen_whole,
+            _filled_up,
         ),
         Mistake(
             "visit_other_count",

@@ -102,6 +102,11 @@ def _keep_the_output(cache, n, heads):
     cache["values"][:, :, n : n + 1] = heads
 
 
+def _turned_before_the_split(x, place):
+    """Return the heads of tokens that were turned over their whole width."""
+    return split_heads(rotate(merge_heads(x), place), x.size(1))
+
+
 step_with = Recipe(
     _one_step,
     place=lambda n: n,
@@ -242,6 +247,19 @@ step = Exercise(
             step_with(write=lambda cache, n, k, v: cache["keys"][:, :, n : n + 1].copy_(k)),
             step_with(write=lambda cache, n, k, v: cache["values"][:, :, n : n + 1].copy_(v), seen=_beside),
             step_with(write=lambda cache, n, k, v: cache["keys"][:, :, n : n + 1].copy_(k), seen=_beside),
+        ),
+        Mistake(
+            "step_turned_before_the_split",
+            "You turn before the heads are split. Then the partner of a feature lies in another head.",
+            step_with(turn_query=_turned_before_the_split, turn_key=_turned_before_the_split),
+            read=read.WHO_TURNS,
+        ),
+        Mistake(
+            "step_counted_too_early",
+            "You count the new token before you use the length: it is turned and written one place too far, and an empty "
+            "place stays before it.",
+            step_with(place=lambda n: n + 1, write=_write_at(lambda n: n + 1), seen=_seen_to(lambda cache, n: n + 2)),
+            step_with(place=lambda n: n + 1, write=_write_at(lambda n: n + 1)),
         ),
         Mistake(
             "step_wrong_slot",

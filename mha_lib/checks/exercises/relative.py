@@ -78,13 +78,13 @@ relative_scores = Exercise(
             "Your queries are counted from 0. They are the last of the tokens: their places go on where the earlier "
             "ones end.",
             relative_with(query_places=lambda new, all_: torch.arange(new)),
-            read=read.GO_ON,
+            read=read.WHO_TURNS,
         ),
         Mistake(
             "rel_queries_after_the_keys",
             "Your queries stand behind all the keys. The last query is the last key's own token.",
             relative_with(query_places=lambda new, all_: torch.arange(all_, all_ + new)),
-            read=read.GO_ON,
+            read=read.WHO_TURNS,
         ),
         Mistake(
             "rel_off_by_one",
@@ -92,7 +92,7 @@ relative_scores = Exercise(
             relative_with(query_places=lambda new, all_: torch.arange(all_ - new, all_) + 1),
             relative_with(query_places=lambda new, all_: torch.arange(all_ - new, all_) - 1 + (new == all_)),
             relative_with(key_places=lambda new, all_: torch.arange(1, all_ + 1)),
-            read=read.GO_ON,
+            read=read.WHO_TURNS,
         ),
         Mistake(
             "rel_query_not_turned",

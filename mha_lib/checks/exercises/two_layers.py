@@ -435,7 +435,7 @@ bug_block = BugHunt(
         Lucky("shows_another_width", "The function is made for 8 features.", lambda x: x.size(-1) != 8),
         Lucky(
             "hidden_by_normed_tokens",
-            "Your tokens have mean 0 and spread 1 already. A norm changes nothing in them.",
+            "Your tokens are as a norm leaves them. It changes nothing in them.",
             lambda x: bool(torch.allclose(F.layer_norm(x, x.shape[-1:]), x, atol=1e-3)),
         ),
     ),

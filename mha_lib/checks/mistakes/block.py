@@ -136,6 +136,44 @@ def _is_linear(specimen):
     )
 
 
+def _fed(specimen, probe):
+    """Return what the learner's own feed-forward makes of something, or None."""
+    module = specimen.build(12, 4)
+    if module is None:
+        return None
+
+    def feed():
+        with torch.no_grad():
+            return probe(module.feed_forward)
+
+    call = specimen.guard.call(feed)
+    return call.value if call.error is None else None
+
+
+def _ends_with_an_activation(specimen):
+    """ReLU and its kin have a floor: large inputs are let through on one side alone."""
+    out = _fed(specimen, lambda feed: feed(200 * normal(8, 16, 12, seed=514)))
+    if out is None or out.min() < -0.5 or out.max() < 2:
+        return None
+    return {"seen on": "feed_forward of 128 large tokens", "yours": f"all between {out.min():.2f} and {out.max():.2f}"}
+
+
+def _keeps_features_apart(specimen):
+    x = normal(1, 1, 12, seed=515)
+    changed = x.clone()
+    changed[..., 0] += 1
+    moved = _fed(specimen, lambda feed: (feed(changed) - feed(x)).abs()[0, 0] > 1e-6)
+    if moved is None or moved.size(-1) != 12 or moved[1:].any():
+        return None
+    return {"seen on": "feed_forward of a token in which feature 0 is changed", "yours": "no other feature changes"}
+
+
+def _other_heads(specimen):
+    module = specimen.build(12, 4)
+    heads = getattr(getattr(module, "attention", None), "num_heads", 4)
+    return None if heads == 4 else {"seen on": "d_model = 12, num_heads = 4", "yours": f"attention with num_heads = {heads}"}
+
+
 def _mixed(parts, x, mask, normed):
     n = parts.norm_1(x)
     x = x + parts.attention(*(n if role in normed else x for role in "qkv"), mask)
@@ -259,6 +297,27 @@ BLOCK = (
         "Attention or feed-forward takes no part.",
         block_with(add_1=lambda p, x, said, n: x),
         block_with(add_2=lambda p, x, fed, n: x),
+    ),
+    Mistake(
+        "block_first_sentence",
+        "You take the first of what the attention returns, and that is the first sentence. The course's layer returns "
+        "one tensor, no pair.",
+        block_with(attend=lambda p, n, mask: p.attention(n, n, n, mask)[0]),
+    ),
+    Mistake(
+        "block_other_heads",
+        "The attention is not made with the number of heads that is asked for.",
+        Law(_other_heads, ALWAYS),
+    ),
+    Mistake(
+        "block_feed_forward_without_linears",
+        "Your feed-forward works on every feature by itself: it has no linear, which mixes them.",
+        Law(_keeps_features_apart, ALWAYS),
+    ),
+    Mistake(
+        "block_feed_forward_ends_bent",
+        "Your feed-forward ends with an activation. It stands between the two linears.",
+        Law(_ends_with_an_activation, ALWAYS),
     ),
     Mistake(
         "block_feed_forward_linear",

@@ -8,6 +8,8 @@ from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import read
 from mha_lib.checks.case import Mistake, Sign
 from mha_lib.checks.compare import close
+from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.at_once import whole_table
 from mha_lib.checks.recipe import Recipe
 
 
@@ -54,8 +56,12 @@ def _none(old, new):
     return torch.ones_like(new)
 
 
+def _shares(e):
+    return e / e.sum(-1, keepdim=True)
+
+
 def _mean_of_the_rest(mix, e, v, r, sums):
-    return mix + (e / e.sum(-1, keepdim=True)) @ v
+    return mix + _shares(e) @ v
 
 
 def _block_alone(high, s):
@@ -138,14 +144,16 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     (
         "divided_in_each_block",
         "You divide in each block, so a block no longer counts by what its exponentials sum to. The division comes "
-        "once, "
-        "at the end.",
+        "once, at "
+        "the end.",
         [
-            {"mix": lambda mix, e, v, r, sums: mix * r + (e / e.sum(-1, keepdim=True)) @ v},
+            {"mix": lambda mix, e, v, r, sums: mix * r + _shares(e) @ v},
             {
-                "mix": lambda mix, e, v, r, sums: mix * r + (e / e.sum(-1, keepdim=True)) @ v,
+                "mix": lambda mix, e, v, r, sums: mix * r + _shares(e) @ v,
                 "divide": lambda mix, sums: mix,
             },
+            {"exp": lambda s, new, old: _shares((s - new).exp())},
+            {"exp": lambda s, new, old: _shares((s - new).exp()), "highest": _block_alone},
             {"mix": _mean_of_the_rest, "divide": lambda mix, sums: mix},
             {"mix": _mean_of_the_rest, "divide": lambda mix, sums: mix, "highest": _block_alone},
             {"mix": lambda mix, e, v, r, sums: (mix * r + e @ v) / sums, "divide": lambda mix, sums: mix},
@@ -261,8 +269,29 @@ def _second_part_alone(trials):
     return all(close(t.seen.parts["output"], t.want.parts["output"], t.probe.tolerance) for t in told)
 
 
+def _of_divided(by):
+    return lambda scores, values, block: (scores / by(scores, values, block) ** 0.5).softmax(-1) @ values
+
+
+_AT_ONCE = (
+    "The numbers are right, but all columns of the table are looked at together. Each step may see those of one block."
+)
+
 RUNNING = (
     *_rescaling(running_with, "running"),
+    Mistake(
+        "running_scores_divided",
+        "You divide the scores. They are given as they are.",
+        _of_divided(lambda scores, values, block: values.size(-1)),
+        _of_divided(lambda scores, values, block: scores.size(-1)),
+        _of_divided(lambda scores, values, block: block),
+        read=read.RUNNING,
+    ),
+    Mistake(
+        "running_whole_table",
+        _AT_ONCE,
+        whole_table((normal(13, 11, seed=711), normal(11, 5, seed=712)), 13, 11, 4, "scores (13, 11), values (11, 5), block = 4"),
+    ),
     Mistake(
         "running_mean_of_blocks",
         "You take the mean of the blocks' results: they then count alike, whatever their scores.",
@@ -301,7 +330,23 @@ BLOCKWISE = (
         "blocks_total_is_sum",
         "The second part is the sum of the exponentials below the maximum, not the logarithm of the whole sum.",
         _total(lambda high, sums: sums),
+    ),
+    Mistake(
+        "blocks_total_not_its_logarithm",
+        "The second part is the whole sum. Asked for is its logarithm.",
         blockwise_with(total=lambda high, sums, scores: scores.exp().sum(-1)),
+        _total(lambda high, sums: sums * high.exp()),
+    ),
+    Mistake(
+        "blocks_whole_table",
+        _AT_ONCE,
+        whole_table(
+            (normal(1, 13, 3, seed=744), normal(1, 11, 3, seed=745), normal(1, 11, 2, seed=746)),
+            13,
+            11,
+            4,
+            "query (1, 13, 3), key (1, 11, 3), value (1, 11, 2), block = 4",
+        ),
     ),
     Mistake(
         "blocks_total_without_maximum",

@@ -179,7 +179,7 @@ ROTATE = (
         "rot_counts_from_zero",
         "You count from 0 and do not use the positions that are given. Tokens that follow others start elsewhere.",
         rotate_with(places=lambda x, p: torch.arange(x.size(-2))),
-        read=read.GO_ON,
+        read=read.WHO_TURNS,
     ),
     Mistake(
         "rot_one_too_far",
