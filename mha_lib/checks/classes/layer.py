@@ -192,7 +192,7 @@ dropped_in_eval, left_in_training, drawn_anew = _eval_drop("function"), _eval_dr
 
 
 def _drop_in_training(specimen: ClassSpecimen) -> str:
-    """Say what a layer drops from in training: "weights", another place, "never", "once", "" if unknown."""
+    """Say what a layer drops from in training: "weights", another place, "two", "never", "once", "" if unknown."""
     module = specimen.guard.call(specimen.exercise.prepare, specimen.answer, (D_MODEL, HEADS, 0.5)).value
     if module is None:
         return ""
@@ -213,7 +213,10 @@ def _drop_in_training(specimen: ClassSpecimen) -> str:
         drops = _Drops()
         with torch.no_grad(), drops:
             module(q, k, k)
-        return "weights" if drops.by_sdpa or not drops.given else _dropped_from(drops.given)
+        if not drops.given:
+            return "weights"
+        place = _dropped_from(drops.given)
+        return "two" if drops.by_sdpa and place == "wide" else place
 
     return specimen.guard.call(look).value or ""
 
@@ -231,7 +234,9 @@ def _dropped_from(given: list[Tensor]) -> str:
             places.append("wide")
         else:
             places.append("weights")
-    return "weights" if "weights" in places and "scores" not in places else "scores" if "scores" in places else "wide"
+    if "scores" in places:
+        return "scores"
+    return "wide" if "weights" not in places else "two" if "wide" in places else "weights"
 
 
 def _training_drop(word: str, seen: str) -> Law:
@@ -241,6 +246,7 @@ def _training_drop(word: str, seen: str) -> Law:
 never_dropped = _training_drop("never", "dropout = 0.5, in training mode, the same input twice")
 dropped_once = _training_drop("once", "dropout = 0.5, after eval() and train() again")
 dropped_from_scores = _training_drop("scores", "dropout = 0.5, in training mode: what the dropout was given")
+dropped_in_two_places = _training_drop("two", "dropout = 0.5, in training mode: what the dropout was given")
 dropped_elsewhere = _training_drop("wide", "dropout = 0.5, in training mode: what the dropout was given")
 
 

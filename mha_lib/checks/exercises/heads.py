@@ -8,7 +8,7 @@ from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal, numbered, padding
 from mha_lib.checks.mistakes.heads import head_mistakes
 from mha_lib.checks.mistakes.loop import LOOP, loop
-from mha_lib.checks.mistakes.splitting import MERGE, SPLIT, SUM, sum_of
+from mha_lib.checks.mistakes.splitting import MERGE, SPLIT, SUM, sum_of, terms
 from mha_lib.checks.recipe import heads_with
 from mha_lib.heads import merge_heads as reference_merge
 from mha_lib.heads import split_heads as reference_split
@@ -30,6 +30,7 @@ loop_of_heads = Exercise(
     signature="x w_q w_k w_v num_heads",
     expects="one tensor (B, T, d_model): the outputs of all heads side by side, head 0 first.",
     reference=loop,
+    way=lambda x, w_q, w_k, w_v, num_heads: heads_with.way(x @ w_q.T, x @ w_k.T, x @ w_v.T, num_heads),
     parts=one_tensor("output"),
     read=read.LOOP,
     probes=[
@@ -105,6 +106,7 @@ heads_attention = Exercise(
         Probe("a causal mask", (_SELF, _SELF, _SELF, 3, _CAUSAL)),
         Probe("as many sentences as heads, with padding", (_SELF, _SELF, _SELF, 4, padding(4, 5))),
         Probe("padding and causal", (_SELF, _SELF, _SELF, 4, padding(4, 5) & _CAUSAL)),
+        Probe("a mask with a head axis", (_SELF, _SELF, _SELF, 4, padding(4, 5).unsqueeze(1)), judged=False),
         Probe("gradients", (_QUERY, _KEY, _VALUE, 4, None), gradient=True, tolerance=1e-4),
     ],
     mistakes=head_mistakes(heads_with),
@@ -116,6 +118,7 @@ sum_over_heads = Exercise(
     signature="heads weight",
     expects="one tensor (B, T, d_out): every head through its own block of the weight, added up.",
     reference=sum_of,
+    way=lambda heads, weight: {"the terms of the heads": terms(heads, weight), "the output": sum_of(heads, weight)},
     parts=one_tensor("output"),
     read=read.SUM,
     probes=[

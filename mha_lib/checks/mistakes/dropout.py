@@ -6,7 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mha_lib.checks import read
 from mha_lib.checks.case import Mistake
+from mha_lib.checks.mistakes.attention import ATTENTION
+from mha_lib.checks.mistakes.scaling import SCALING
 from mha_lib.checks.recipe import attention_with
 
 
@@ -22,6 +25,9 @@ def _dropping(on):
 def _attend(query, key, value):
     return attention_with()(query, key, value)
 
+
+# What shows in the second part of the pair, which may be either kind of weights here, or in gradients.
+_UNSEEN = ("att_returns_scores_as_weights", "att_returns_log_weights", "att_detached")
 
 DROPOUT = (
     Mistake(
@@ -76,10 +82,41 @@ DROPOUT = (
         *(attention_with(drop=lambda w, d, p=p: w if d is None else F.dropout(w, p)) for p in (0.1, 0.5)),
     ),
     Mistake(
+        "dropout_in_two_places",
+        "Your dropout acts on the weights, and again on the output. Here it acts on the weights alone.",
+        _dropping(lambda q, k, v, d: (_drop(_drop(_attend(q, k, v)[1], d) @ v, d), None)),
+    ),
+    Mistake(
+        "dropout_condition_turned",
+        "Your condition is turned around: you drop where no dropout is given, and not where there is one.",
+        attention_with(drop=lambda w, d: d(w) if d is None else w),
+    ),
+    Mistake(
+        "dropout_rate_only",
+        "The weights are multiplied with a number made of the rate. Nothing is dropped by chance: call the dropout.",
+        *(
+            attention_with(drop=lambda w, d, of=of, on=on: w * of(d.p) if d is not None and (on or d.training) else w)
+            for on in (True, False)
+            for of in (lambda p: 1 - p, lambda p: p, lambda p: 1 / (1 - p))
+        ),
+    ),
+    Mistake(
+        "dropout_rate_turned",
+        "You keep the share that should be dropped, and drop the rest.",
+        attention_with(
+            drop=lambda w, d: w if d is None or not d.training else w * (torch.rand_like(w) < d.p).float() / (1 - d.p)
+        ),
+        attention_with(
+            drop=lambda w, d: w if d is None or not d.training else w * (torch.rand_like(w) < d.p).float() / d.p
+        ),
+    ),
+    Mistake(
         "dropout_by_hand_without_rescale",
         "What is left is not enlarged as the dropout does it.",
         attention_with(drop=lambda w, d: w if d is None else w * (d(w) != 0)),
         attention_with(drop=lambda w, d: w if d is None or not d.training else w * (torch.rand_like(w) > d.p)),
         attention_with(drop=lambda w, d: w if d is None or not d.training else w * (torch.rand_like(w) >= d.p).float()),
     ),
+    *SCALING,
+    *(m for m in ATTENTION if m.read != read.STABLE and m.id not in _UNSEEN),
 )

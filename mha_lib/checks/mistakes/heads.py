@@ -282,5 +282,5 @@ _SAID = (
     "mask_fill_minus_10", "mask_fill_minus_1e_minus_9", "mask_softmax_wrong_with_minus_inf", "att_softmax_over_queries",
     "att_softmax_dim2_hardcoded", "att_softmax_dim1_hardcoded", "att_weights_times_key", "scale_missing", "scale_without_sqrt",
     "scale_multiplies", "scale_by_dim1", "scale_by_seq_len", "scale_quarter_once", "scale_hardcoded_8", "scale_by_value_width",
-    "mask_always_causal", "att_always_causal", "mask_tilde_on_int", "mask_square_slice",
+    "mask_takes_off_too_little", "mask_always_causal", "att_always_causal", "mask_tilde_on_int", "mask_square_slice",
 )

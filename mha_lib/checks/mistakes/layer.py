@@ -8,6 +8,11 @@ from mha_lib.checks.classes import layer
 from mha_lib.checks.mistakes.heads import head_mistakes
 from mha_lib.checks.recipe import layer_with, linear
 
+
+def _without_bias(weights, role, x):
+    return F.linear(x, weights[role][0])
+
+
 LAYER = (
     # what shows in the parts of a module, or in the sizes on which it raises
     Mistake(
@@ -125,6 +130,13 @@ LAYER = (
         read=read.DROP,
     ),
     Mistake(
+        "mha_dropout_in_two_places",
+        "Your dropout acts on the weights, and in another place as well: on inputs, heads or output. Here it acts on the "
+        "weights alone.",
+        layer.dropped_in_two_places,
+        read=read.DROP,
+    ),
+    Mistake(
         "mha_indivisible_accepted",
         "Ten features and four heads do not come out even, and your class says nothing.",
         layer.indivisible_accepted,
@@ -191,18 +203,33 @@ LAYER = (
     ),
     Mistake(
         "mha_no_projections",
-        "The heads are slices of the raw inputs: there are no linears for query, key and value, or they are not used.",
+        "The heads are slices of the raw inputs: the linears for query, key and value are missing, or are not used in front "
+        "of the attention.",
         layer.one_linear_only,
         layer_with(through=lambda: (None, None, None)),
         layer_with(through=lambda: ("w_q", "w_k", None)),
         layer_with(through=lambda: (None, "w_k", "w_v")),
         layer_with(through=lambda: ("w_q", None, "w_v")),
+        *(
+            layer_with(
+                through=lambda: (None, None, None),
+                output=lambda w, merged, role=role: linear(w, "w_o", linear(w, role, merged)),
+            )
+            for role in ("w_v", "w_q", "w_k")
+        ),
     ),
     Mistake(
         "mha_no_output_projection",
         "There is no W_O at the end, or it is not used: every head stays in its own corner.",
         layer_with(output=lambda w, merged: merged),
         read=read.MIX,
+    ),
+    Mistake(
+        "mha_bias_left_out",
+        "The biases of your linears take no part, or not all of them: what goes in meets the weights alone.",
+        layer_with(project=_without_bias),
+        layer_with(output=lambda w, merged: _without_bias(w, "w_o", merged)),
+        layer_with(project=_without_bias, output=lambda w, merged: _without_bias(w, "w_o", merged)),
     ),
     Mistake(
         "mha_output_projection_twice",

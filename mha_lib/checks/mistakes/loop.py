@@ -48,6 +48,44 @@ def _without_scale(x, w_q, w_k, w_v, num_heads):
     return heads_with(scale=times_of(lambda d_k, heads, keys: 1.0))(x @ w_q.T, x @ w_k.T, x @ w_v.T, num_heads)[0]
 
 
+def _divided_by_width(x, w_q, w_k, w_v, num_heads):
+    return heads_with(scale=times_of(lambda d_k, heads, keys: 1 / d_k))(x @ w_q.T, x @ w_k.T, x @ w_v.T, num_heads)[0]
+
+
+def _by_pieces_of_the_sentence(axis):
+    def loop(x, w_q, w_k, w_v, num_heads):
+        pieces = zip(*((x @ w.T).chunk(num_heads, 1) for w in (w_q, w_k, w_v)))
+        return torch.cat([reference_attention(q, k, v)[0] for q, k, v in pieces], axis)
+
+    return loop
+
+
+def _whole(*wide, give=0):
+    """Return the mimic in which some of the three projections keep their full width; it joins part give of every pair."""
+
+    def loop(x, w_q, w_k, w_v, num_heads):
+        width, heads = x.size(-1) // num_heads, []
+        for i in range(num_heads):
+            here = slice(i * width, (i + 1) * width)
+            q, k, v = (x @ (w if n in wide else w[here]).T for n, w in zip("qkv", (w_q, w_k, w_v)))
+            heads.append(reference_attention(q, k, v)[give])
+        return torch.cat(heads, -1)
+
+    return loop
+
+
+def _overwriting(x, w_q, w_k, w_v, num_heads):
+    width, heads = x.size(-1) // num_heads, []
+    for i in range(num_heads):
+        x, _ = reference_attention(*(x @ w[i * width : (i + 1) * width].T for w in (w_q, w_k, w_v)))
+        heads.append(x)
+    return torch.cat(heads, -1)
+
+
+def _count_for_width(x, w_q, w_k, w_v, num_heads):
+    return loop(x, w_q, w_k, w_v, x.size(-1) // num_heads)
+
+
 LOOP = (
     Mistake(
         "loop_slices_the_input",
@@ -136,6 +174,50 @@ LOOP = (
         "The scores are divided by the root of the width of the whole layer. A head divides by that of its own.",
         _by_root_of_the_model,
         read=read.SCALE,
+    ),
+    Mistake(
+        "loop_scale_twice",
+        "In all, the scores are divided by the width of a head: once by it, or twice by its root. One root is enough, and "
+        "mha_lib.attention takes it.",
+        _divided_by_width,
+        read=read.SCALE,
+    ),
+    Mistake(
+        "loop_pieces_of_the_sentence",
+        "You cut the sentence: each piece of it attends to itself alone. Every head attends to all tokens.",
+        _by_pieces_of_the_sentence(1),
+        _by_pieces_of_the_sentence(-1),
+        read=read.CUT,
+    ),
+    Mistake(
+        "loop_of_full_width",
+        "Some of the three projections keep their full width in every head. All three are cut.",
+        *(_whole(*wide) for wide in ("v", "qk", "qkv")),
+    ),
+    Mistake(
+        "loop_joins_the_weights",
+        "You keep the weights of every head. Its output, the mixed values, is asked for.",
+        _whole(give=1),
+    ),
+    Mistake(
+        "loop_slice_too_short",
+        "Your slices are one row too short: where a slice ends is no part of it.",
+        _loop_with(rows=lambda w, i, d: w[i * d : (i + 1) * d - 1]),
+    ),
+    Mistake(
+        "loop_begins_with_the_second",
+        "You count from 1: head 0 is left out, and behind the last head there is nothing.",
+        _loop_with(rows=lambda w, i, d: w[(i + 1) * d : (i + 2) * d]),
+    ),
+    Mistake(
+        "loop_overwrites_its_input",
+        "Inside the loop you overwrite the input with a head's output, and the next head reads that.",
+        _overwriting,
+    ),
+    Mistake(
+        "loop_count_and_width_swapped",
+        "You make d_k heads of num_heads features. It should be num_heads heads of d_k features.",
+        _count_for_width,
     ),
     Mistake("loop_without_scale", "The scores are not divided by the root of the width of a head.", _without_scale, read=read.SCALE),
     Mistake(

@@ -49,9 +49,16 @@ SPLIT = (
         lambda x, h: torch.stack(x.split(x.size(1) // h, dim=1), dim=1),
     ),
     Mistake(
+        "split_after_exchange",
+        "You exchange tokens and features first, and cut then. A head no longer holds neighbouring features of a token.",
+        lambda x, h: x.transpose(1, 2).reshape(x.size(0), h, x.size(1), -1),
+        read=read.CUT,
+    ),
+    Mistake(
         "split_still_folded",
         "Your heads are folded into the batch, (B * h, T, d_k). Asked for are four axes.",
         lambda x, h: reference_split(x, h).flatten(0, 1),
+        lambda x, h: torch.cat(x.chunk(h, -1), 0),
         read=read.FRONT,
     ),
     Mistake(
@@ -150,7 +157,26 @@ MERGE = (
         "merge_not_joined",
         "The heads are back behind the tokens, but still on an axis of their own.",
         lambda x: x.transpose(1, 2),
-        lambda x: x.permute(0, 2, 1, 3).contiguous(),
+        lambda x: torch.stack(x.unbind(1), -1),
+    ),
+    Mistake(
+        "merge_heads_left",
+        "You join the tokens with the features: the axis of the heads is still there.",
+        lambda x: x.transpose(1, 2).reshape(x.size(0), x.size(1), -1),
+        lambda x: x.flatten(2),
+        lambda x: x.mT.flatten(2),
+    ),
+    Mistake(
+        "merge_tokens_too",
+        "You join the tokens as well: one row is left of a whole sentence.",
+        lambda x: x.transpose(1, 2).flatten(1),
+        lambda x: x.flatten(1),
+    ),
+    Mistake(
+        "merge_sentences_joined",
+        "The axis of the sentences is gone: their tokens stand in one long row.",
+        lambda x: reference_merge(x).flatten(0, 1),
+        lambda x: x.reshape(-1, x.size(1) * x.size(3)),
     ),
     Mistake("merge_heads_reversed", "The heads are joined in another order.", lambda x: reference_merge(x.flip(1))),
 )
@@ -162,6 +188,11 @@ def sum_of(heads, weight):
 
 def _terms(heads, blocks):
     return sum(heads[:, i] @ block for i, block in enumerate(blocks))
+
+
+def terms(heads, weight):
+    """Return the term of every head, (B, h, T, d_out)."""
+    return torch.stack([heads[:, i] @ block for i, block in enumerate(weight.T.split(heads.size(-1)))], 1)
 
 
 SUM = (
@@ -176,12 +207,45 @@ SUM = (
         "sum_wrong_blocks",
         "You cut the weight along the outputs. The block of a head is cut along the inputs.",
         lambda h, w: _terms(h, [b.T for b in w.split(h.size(-1), 0)]),
+        lambda h, w: _terms(h, [b.T for b in w.chunk(h.size(1), 0)]),
     ),
     Mistake(
         "sum_first_block_for_all",
         "All heads go through the same block.",
         lambda h, w: _terms(h, [w.T[: h.size(-1)]] * h.size(1)),
         lambda h, w: h.sum(1) @ w.T[: h.size(-1)],
+    ),
+    Mistake(
+        "sum_counted_by_head",
+        "The merged heads through the whole weight are the sum already, and you add it up once for every head.",
+        lambda h, w: sum_of(h, w) * h.size(1),
+    ),
+    Mistake(
+        "sum_before_the_product",
+        "You add the heads up, or average them, before they meet their blocks. Each goes through its own block first.",
+        *(lambda h, w, add=add: add(h, 1) @ torch.stack(w.T.split(h.size(-1))).sum(0) for add in (torch.sum, torch.mean)),
+    ),
+    Mistake(
+        "sum_one_term_left",
+        "Only one head is left at the end of your loop: the terms are not added up.",
+        lambda h, w: h[:, -1] @ w.T[-h.size(-1) :],
+    ),
+    Mistake(
+        "sum_over_sentences",
+        "You walk over the sentences, and their outputs are added up. The heads are axis 1.",
+        lambda h, w: sum(h[i] @ w[:, i * h.size(-1) : (i + 1) * h.size(-1)].T for i in range(h.size(0))),
+    ),
+    Mistake(
+        "sum_along_another_axis",
+        "You add up along the tokens, or the sentences. It is the heads that are added up.",
+        lambda h, w: terms(h, w).sum(2),
+        lambda h, w: terms(h, w).sum(0),
+    ),
+    Mistake("sum_of_everything", "You add everything up to one number. Only the heads are added up.", lambda h, w: sum_of(h, w).sum()),
+    Mistake(
+        "sum_count_for_width",
+        "You take the number of heads for the width of one: your blocks are too wide, or too narrow.",
+        lambda h, w: sum(h[:, i] @ w[:, i * h.size(1) : (i + 1) * h.size(1)].T for i in range(h.size(1))),
     ),
     Mistake("sum_mean", "You average over the heads. Their terms add up.", lambda h, w: sum_of(h, w) / h.size(1)),
     Mistake(
