@@ -239,7 +239,7 @@ WRONG += [
         ("loop_roles_mixed_up", [f"{K} -> {K.replace('w_k', 'w_q')}"]),
         ("loop_roles_mixed_up", [f"{V} -> {V.replace('w_v', 'w_k')}"]),
         ("loop_scale_twice", [f"{TABLE} -> {TABLE.replace('d_k**0.5', 'd_k')}"]),
-        ("loop_pieces_of_the_sentence", [f"{JOIN} -> return torch.cat([(q @ k.mT / d_k**0.5).softmax(-1) @ v for q, k, v in zip(*((x @ w.T).chunk(num_heads, 1) for w in (w_q, w_k, w_v)))], 1)"]),
+        ("loop_pieces_of_the_sentence", [f"{JOIN} -> return torch.cat([(q @ k.mT / d_model**0.5).softmax(-1) @ v for q, k, v in zip(*((x @ w.T).chunk(num_heads, 1) for w in (w_q, w_k, w_v)))], 1)"]),
         ("loop_of_full_width", [f"{V} -> v = x @ w_v.T"]),
         ("loop_joins_the_weights", ["outputs.append(weights @ v) -> outputs.append(weights)"]),
         ("loop_slice_too_short", [f"{PART} -> part = slice(i * d_k, (i + 1) * d_k - 1)", f"{TABLE} -> {TABLE.replace('d_k**0.5', 'q.size(-1)**0.5')}"]),
