@@ -82,11 +82,14 @@ def output_and_weights(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if isinstance(value, Tensor):
         raise Unfit(
-            "not_a_pair", f"You returned one tensor of shape {tuple(value.shape)}; asked for is the pair (output, weights)."
+            "not_a_pair",
+            f"You returned one tensor of shape {tuple(value.shape)}; asked for is the pair (output, weights).",
         )
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         count = f" of {len(value)}" if isinstance(value, (tuple, list)) else ""
-        raise Unfit("not_a_pair", f"You returned a {type(value).__name__}{count}; asked for is the pair (output, weights).")
+        raise Unfit(
+            "not_a_pair", f"You returned a {type(value).__name__}{count}; asked for is the pair (output, weights)."
+        )
     return {"output": as_tensor(value[0], "output"), "weights": as_tensor(value[1], "weights")}
 
 

@@ -28,7 +28,12 @@ from mha_lib.checks.words import describe, facts, listed, shape_words
 
 # Sizes that do not fit are the end of many mistakes: such exceptions are alike only if their numbers are.
 GENERAL = (
-    "sizes_do_not_meet", "linear_does_not_fit", "sizes_do_not_multiply", "attn_mask_shape", "refused_by_library", "raised",
+    "sizes_do_not_meet",
+    "linear_does_not_fit",
+    "sizes_do_not_multiply",
+    "attn_mask_shape",
+    "refused_by_library",
+    "raised",
 )
 PAIRS = 0.35  # seconds of processor time for two mistakes at once
 
@@ -97,7 +102,10 @@ class Exercise:
     def refuse(self, answer: object) -> tuple[str, str] | None:
         """Return (id, sentence) for an object that is no answer at all."""
         if isinstance(answer, type) or not callable(answer):
-            return "not_a_function", f"You passed {a(answer)}. Pass the function itself, by its name, without calling it."
+            return (
+                "not_a_function",
+                f"You passed {a(answer)}. Pass the function itself, by its name, without calling it.",
+            )
         return None
 
     def bind(self, answer: object, guard: Guard) -> list[Binding]:
@@ -199,11 +207,16 @@ class Exercise:
         shown = {"seen on": describe(probe, self.signature)}
         if is_stub(seen.error):
             if leftover(seen.error):
-                return self.failed("stub_left", "Your cell still reaches `raise NotImplementedError()`. Delete that line.")
+                return self.failed(
+                    "stub_left", "Your cell still reaches `raise NotImplementedError()`. Delete that line."
+                )
             return Result(self.name, NOT_ATTEMPTED, f"The result must be: {self.expects}")
         if isinstance(seen.error, TimeUp):
             return self.failed(
-                "too_slow", "Your code did not finish within a few seconds and was stopped: a loop without end, or far too much work.", shown
+                "too_slow",
+                "Your code did not finish within a few seconds and was stopped: a loop without end, or far too much "
+                "work.",
+                shown,
             )
         if isinstance(seen.error, RecursionError):
             return self.failed("recursion", "Your function calls itself again and again until Python stops it.", shown)
@@ -267,7 +280,8 @@ class Exercise:
     def _fits(self, mimic: Callable, trials: list[Trial], binding: Binding) -> int:
         """Count the results that a mimic shares with the answer; 0 if it is unlike on a judged input.
 
-        The same wrong numbers are no coincidence. An error is: where there are errors alone they must use the same words.
+        The same wrong numbers are no coincidence. An error is: where there are errors alone they must use the same
+        words.
         """
         shared, numbers, errors = 0, False, []
         for trial in trials:
@@ -305,7 +319,11 @@ class Exercise:
             if time.thread_time() > until:
                 return None
             both = first.with_(second) if one is not other else None
-            if both is not None and self._gives_quickly(both, binding, ordered[0]) and self._fits(both, ordered, binding):
+            if (
+                both is not None
+                and self._gives_quickly(both, binding, ordered[0])
+                and self._fits(both, ordered, binding)
+            ):
                 wrong = [t for t in ordered if t.is_wrong]
                 shows = (t for t in wrong if not any(self._gives_quickly(m, binding, t) for m in (first, second)))
                 return one, other, next(shows, wrong[0])
@@ -315,12 +333,16 @@ class Exercise:
         """Say whether a mimic gives what was seen on one input, without the care that a learner's code needs."""
         try:
             with torch.no_grad():
-                parts = self.parts(self.apply(make, *binding.context, *(_for_one_call(x, False) for x in trial.probe.args)))
+                parts = self.parts(
+                    self.apply(make, *binding.context, *(_for_one_call(x, False) for x in trial.probe.args))
+                )
         except Exception:
             return False
         return largest_difference(parts, trial.seen.parts, _looser(trial.probe.tolerance)) is None
 
-    def _unnamed(self, trial: Trial, trials: list[Trial], binding: Binding, guard: Guard) -> tuple[str, str, dict[str, str]]:
+    def _unnamed(
+        self, trial: Trial, trials: list[Trial], binding: Binding, guard: Guard
+    ) -> tuple[str, str, dict[str, str]]:
         """Say what is wrong with an answer that fits no known mistake: (id, sentence, more facts)."""
         seen, want = trial.seen, trial.want
         if isinstance(seen.error, Unfit):
@@ -333,7 +355,8 @@ class Exercise:
             names = listed(list(seen.changed))
             return (
                 "changed_input",
-                f"The result is right, but your code changed its input: {names}. A caller who uses it again gets other numbers.",
+                f"The result is right, but your code changed its input: {names}. A caller who uses it again gets "
+                "other numbers.",
                 {},
             )
         part = difference.part
@@ -378,7 +401,9 @@ class Exercise:
         watched = guard.call(trace.watch, self.apply, binding.call, *args)
         if watched.error is not None:
             return None
-        inputs = {n: x for n, x in zip(self.signature, trial.probe.args) if isinstance(x, Tensor) and x.is_floating_point()}
+        inputs = {
+            n: x for n, x in zip(self.signature, trial.probe.args) if isinstance(x, Tensor) and x.is_floating_point()
+        }
         return trace.first_wrong(watched.value, way, inputs)
 
 

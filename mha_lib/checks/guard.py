@@ -103,7 +103,8 @@ class _Short(io.StringIO):
 def seed() -> None:
     """Seed the generators in use.
 
-    torch.manual_seed does more: for each kind of device not in use it keeps a stack trace, which takes longer than a check.
+    torch.manual_seed does more: for each kind of device not in use it keeps a stack trace, which takes longer than a
+    check.
     """
     torch.default_generator.manual_seed(0)
     if torch.cuda.is_initialized():
@@ -122,7 +123,9 @@ def line_of(frame: FrameType, number: int) -> str:
 
 def is_library(filename: str) -> bool:
     """Say whether a file belongs to Python, to a package or to the course, and not to the learner."""
-    if any(part in filename for part in ("site-packages", "dist-packages", "mha_lib", "<frozen", "<__array_function__")):
+    if any(
+        part in filename for part in ("site-packages", "dist-packages", "mha_lib", "<frozen", "<__array_function__")
+    ):
         return True
     return filename.startswith(_STDLIB)
 

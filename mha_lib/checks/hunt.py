@@ -38,7 +38,9 @@ class BugHunt(Exercise):
             finite floats.
     """
 
-    def __init__(self, name: str, *, buggy: Callable, lucky: tuple[Lucky, ...], kinds: dict[str, str] | None = None, **rest):
+    def __init__(
+        self, name: str, *, buggy: Callable, lucky: tuple[Lucky, ...], kinds: dict[str, str] | None = None, **rest
+    ):
         super().__init__(name, parts=one_tensor("output"), probes=(), mistakes=(), **rest)
         self.buggy, self.lucky, self.kinds = buggy, lucky, kinds or {}
 
@@ -86,21 +88,38 @@ class BugHunt(Exercise):
     def _not_an_input(self, given: object) -> tuple[str, str] | None:
         """Return (id, sentence) for what is no input of the function."""
         wanted = ", ".join(self.signature) + ("," if len(self.signature) == 1 else "")
+        verb = "is" if len(self.signature) == 1 else "are"
         if not isinstance(given, (tuple, list)):
-            return "not_an_input", f"You returned {a(given)}; asked for {'is' if len(self.signature) == 1 else 'are'} ({wanted})."
+            return (
+                "not_an_input",
+                f"You returned {a(given)}; asked for {verb} ({wanted}).",
+            )
         if len(given) != len(self.signature):
-            return "not_an_input", f"You returned {len(given)} values; asked for {'is' if len(self.signature) == 1 else 'are'} {len(self.signature)}: ({wanted})."
+            return (
+                "not_an_input",
+                f"You returned {len(given)} values; asked for {verb} {len(self.signature)}: ({wanted}).",
+            )
         for name, value in zip(self.signature, given):
             kind = self.kinds.get(name)
+            shown = value if isinstance(value, (int, float)) else a(value)
             if kind == "count":
                 if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                    return "not_a_count", f"{name} is {value if isinstance(value, (int, float)) else a(value)}; asked for is a whole number from 1 on."
+                    return (
+                        "not_a_count",
+                        f"{name} is {shown}; asked for is a whole number from 1 on.",
+                    )
             elif kind == "rate":
                 if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-                    return "not_a_rate", f"{name} is {value if isinstance(value, (int, float)) else a(value)}; asked for is a number from 0 to below 1."
+                    return (
+                        "not_a_rate",
+                        f"{name} is {shown}; asked for is a number from 0 to below 1.",
+                    )
             elif kind == "flag":
                 if not isinstance(value, bool):
-                    return "not_a_flag", f"{name} is {value if isinstance(value, (int, float)) else a(value)}; asked for is True or False."
+                    return (
+                        "not_a_flag",
+                        f"{name} is {shown}; asked for is True or False.",
+                    )
             elif not isinstance(value, Tensor):
                 return "not_a_tensor", f"{name} is {a(value)}; asked for is a tensor."
             elif kind == "mask" and value.dtype != torch.bool:

@@ -26,7 +26,11 @@ def relation(trials: list[Trial], names: list[str]) -> Relation | None:
     part = firsts[0].part
     pairs = [(t.seen.parts[part].detach(), t.want.parts[part].detach()) for t in wrong]
     if isinstance(firsts[0].got, torch.dtype):
-        return "wrong_dtype", f"The numbers of the {part} may be right, but {_they(part)} stored as {firsts[0].got}, not as {firsts[0].want}."
+        return (
+            "wrong_dtype",
+            f"The numbers of the {part} may be right, but {_they(part)} stored as {firsts[0].got}, not as "
+            f"{firsts[0].want}.",
+        )
     factors = _by_arguments(part, pairs, wrong, names)
     if factors is not None:
         return factors
@@ -45,7 +49,11 @@ def _constant(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     if any(g.numel() < 2 or g.isnan().any() or float(g.double().min()) != float(g.double().max()) for g, _ in pairs):
         return None
     value = {0.0: "False", 1.0: "True"}.get(float(pairs[0][0].flatten()[0])) if part == "mask" else None
-    return "all_alike", f"Your {part} {'hold' if are(part) == 'are' else 'holds'} the same everywhere: {value or apart(float(pairs[0][0].flatten()[0]))[0]}."
+    return (
+        "all_alike",
+        f"Your {part} {'hold' if are(part) == 'are' else 'holds'} the same everywhere: "
+        f"{value or apart(float(pairs[0][0].flatten()[0]))[0]}.",
+    )
 
 
 def _input_returned(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
@@ -63,17 +71,34 @@ def _reshaped(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
         return None
     if all(g.squeeze().shape == w.squeeze().shape and close(g.squeeze(), w.squeeze(), 1e-5) for g, w in pairs):
         more = next((g.dim() - w.dim() for g, w in pairs if g.dim() != w.dim()), 0)
-        what = "Axes of size 1 are gone" if more < 0 else "There is an axis of size 1 too many" if more else "An axis of size 1 stands in another place"
-        return "axes_of_size_one", f"{what}: the numbers are right, the shape is {tuple(pairs[0][0].shape)} instead of {tuple(pairs[0][1].shape)}."
+        what = (
+            "Axes of size 1 are gone"
+            if more < 0
+            else "There is an axis of size 1 too many"
+            if more
+            else "An axis of size 1 stands in another place"
+        )
+        return (
+            "axes_of_size_one",
+            f"{what}: the numbers are right, the shape is {tuple(pairs[0][0].shape)} instead of "
+            f"{tuple(pairs[0][1].shape)}.",
+        )
     shared = _shared_axes(pairs)
     for axis, along in itertools.product([*shared, *range(len(shared))], shared):
         if all(g.dim() == w.dim() and _is_joined_along(g, w, axis, along) for g, w in pairs):
             got, right = (axis_words(part, i, pairs[0][1].dim()) for i in (axis, along))
-            return "joined_on_wrong_axis", f"The pieces are right and joined along {got}. They belong side by side along {right}."
+            return (
+                "joined_on_wrong_axis",
+                f"The pieces are right and joined along {got}. They belong side by side along {right}.",
+            )
     for axis in _shared_axes(pairs):
         if all(g.dim() == w.dim() and _is_slice(g, w, axis) for g, w in pairs):
             some, whole = pairs[0][0].size(axis), pairs[0][1].size(axis)
-            return "part_only", f"You return a part of what is asked for: along {axis_words(part, axis, pairs[0][1].dim())}, the first {some} of {whole}."
+            return (
+                "part_only",
+                f"You return a part of what is asked for: along {axis_words(part, axis, pairs[0][1].dim())}, the "
+                f"first {some} of {whole}.",
+            )
     return None
 
 
@@ -84,7 +109,12 @@ def _shared_axes(pairs: list) -> list[int]:
 
 def _is_joined_along(g: Tensor, w: Tensor, axis: int, along: int) -> bool:
     """Say whether g holds the pieces that w is cut into along one axis, joined along another."""
-    if axis % w.dim() == along % w.dim() or g.size(axis) <= w.size(axis) or g.size(axis) % w.size(axis) or w.size(along) % (count := g.size(axis) // w.size(axis)):
+    if (
+        axis % w.dim() == along % w.dim()
+        or g.size(axis) <= w.size(axis)
+        or g.size(axis) % w.size(axis)
+        or w.size(along) % (count := g.size(axis) // w.size(axis))
+    ):
         return False
     joined = torch.cat(w.chunk(count, along), axis)
     return joined.shape == g.shape and close(g, joined, 1e-5)
@@ -114,7 +144,10 @@ def _times(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
         if abs(factors[0] - 1) < 1e-3 or pairs[0][0].numel() == 1:
             return None
         if max(factors) - min(factors) < 1e-3 * abs(factors[0]):
-            return "constant_multiple", f"The {part} {are(part)} what is expected times {apart(factors[0])[0]}, everywhere."
+            return (
+                "constant_multiple",
+                f"The {part} {are(part)} what is expected times {apart(factors[0])[0]}, everywhere.",
+            )
         some = listed(list(dict.fromkeys(apart(f)[0] for f in factors))[:3], "or")
         return "multiple", f"The {part} {are(part)} what is expected times a number that depends on the input: {some}."
     if None not in offsets and pairs[0][0].numel() > 1:
@@ -126,7 +159,11 @@ def _by_arguments(part: str, pairs: list, wrong: list[Trial], names: list[str]) 
     """Find the arguments by which a result that is one number is too large or too small on every input."""
     if len(wrong) < 2 or any(g.numel() != 1 or w.numel() != 1 or not float(g) or not float(w) for g, w in pairs):
         return None
-    counts = {n: [float(t.probe.args[i]) for t in wrong] for i, n in enumerate(names) if _is_a_count([t.probe.args[i] for t in wrong])}
+    counts = {
+        n: [float(t.probe.args[i]) for t in wrong]
+        for i, n in enumerate(names)
+        if _is_a_count([t.probe.args[i] for t in wrong])
+    }
     factors = [float(g) / float(w) for g, w in pairs]
     powers = sorted(itertools.product((0, 1, -1, 2, -2), repeat=len(counts)), key=lambda p: sum(map(abs, p)))
     for power in powers if len(counts) < 8 else ():
@@ -135,7 +172,11 @@ def _by_arguments(part: str, pairs: list, wrong: list[Trial], names: list[str]) 
         rests = [f / math.prod(c[i] ** e for c, e in zip(counts.values(), power)) for i, f in enumerate(factors)]
         for constant in (1.0, 2.0, 0.5, 4.0, 0.25, 8.0):
             if all(abs(rest / constant - 1) < 1e-6 for rest in rests):
-                terms = [(str(constant if constant > 1 else 1 / constant)[:-2], 1 if constant > 1 else -1)] if constant != 1 else []
+                terms = (
+                    [(str(constant if constant > 1 else 1 / constant)[:-2], 1 if constant > 1 else -1)]
+                    if constant != 1
+                    else []
+                )
                 terms += [(n, e) for n, e in zip(counts, power) if e]
                 up, down = (" · ".join(n for n, e in terms for _ in range(max(sign * e, 0))) for sign in (1, -1))
                 how = f"times {up}" + (f", divided by {down}" if down else "") if up else f"divided by {down}"
@@ -153,10 +194,17 @@ def _rounded(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     for places in range(1, 6):
         if all(close(g, (w.double() * 10**places).round() / 10**places, 1e-6) for g, w in pairs):
             off = max(float((g.double() - w.double()).abs().max()) for g, w in pairs)
-            return "rounded", f"Your numbers are rounded to {places} decimals: off by up to {off:.0e}. Give them as they come."
+            return (
+                "rounded",
+                f"Your numbers are rounded to {places} decimals: off by up to {off:.0e}. Give them as they come.",
+            )
     off = max(float((g.double() - w.double()).abs().max()) for g, w in pairs)
     if off < 1e-3 and max(float(w.abs().max()) for _, w in pairs) > 10 * off:
-        return "inexact", f"Your numbers are nearly right: off by up to {off:.0e}, which is more than the order of the sums explains."
+        return (
+            "inexact",
+            f"Your numbers are nearly right: off by up to {off:.0e}, which is more than the order of the sums "
+            "explains.",
+        )
     return None
 
 
@@ -168,19 +216,32 @@ def _moved(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     for i, j in itertools.combinations(sorted(_shared_axes(pairs)), 2):
         turned = [(g, w.transpose(i, j)) for g, w in pairs]
         if all(g.shape == w.shape and close(g, w, 1e-5) for g, w in turned):
-            return "axes_exchanged", f"The {part} {are(part)} what is expected with axes {i + axes} and {j + axes} exchanged."
+            return (
+                "axes_exchanged",
+                f"The {part} {are(part)} what is expected with axes {i + axes} and {j + axes} exchanged.",
+            )
     for axis in _shared_axes(pairs):
         orders = [_order(g, w, axis) for g, w in pairs]
         if None not in orders:
             where = axis_words(part, axis, axes)
-            if any(_has_twins(w, axis) for _, w in pairs) or part == "mask" and any(len(set(o)) < len(o) for o in orders):
+            if (
+                any(_has_twins(w, axis) for _, w in pairs)
+                or part == "mask"
+                and any(len(set(o)) < len(o) for o in orders)
+            ):
                 continue
             if all(len(set(order)) == 1 for order in orders):
-                return "one_for_all", f"Along {where} all entries are alike: each is what belongs to number {orders[0][0]}."
+                return (
+                    "one_for_all",
+                    f"Along {where} all entries are alike: each is what belongs to number {orders[0][0]}.",
+                )
             if all(len(set(order)) == len(order) for order in orders):
                 how = "in reverse" if orders[0] == list(range(len(orders[0])))[::-1] else f"in the order {orders[0]}"
                 return "another_order", f"Every number is right, but in another place: along {where} they stand {how}."
-            return "some_repeated", f"Along {where} some entries stand twice and others are missing: they come from {orders[0]}."
+            return (
+                "some_repeated",
+                f"Along {where} some entries stand twice and others are missing: they come from {orders[0]}.",
+            )
     return None
 
 
@@ -208,16 +269,26 @@ def _in_places(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
     g, w = pairs[0]
     if g.shape != w.shape or g.dim() < 1 or g.isnan().any():
         return None
-    off = (g.double() - w.double()).abs().nan_to_num(nan=1.0, posinf=1.0) > 1e-5 * (1 + w.double().abs().nan_to_num(posinf=0.0, neginf=0.0))
+    off = (g.double() - w.double()).abs().nan_to_num(nan=1.0, posinf=1.0) > 1e-5 * (
+        1 + w.double().abs().nan_to_num(posinf=0.0, neginf=0.0)
+    )
     if off.all() or not off.any():
         return None
     count = int(off.sum())
     if part == "mask" and off.dim() >= 2 and off.size(-1) == off.size(-2):
-        for words, where in (("on the diagonal", torch.eye), ("above the diagonal", None), ("below the diagonal", None)):
+        for words, where in (
+            ("on the diagonal", torch.eye),
+            ("above the diagonal", None),
+            ("below the diagonal", None),
+        ):
             square = torch.ones(off.shape[-2:], dtype=torch.bool)
             region = square.triu(1) if words[0] == "a" else square.tril(-1) if words[0] == "b" else square.triu().tril()
             if bool((off & ~region).sum() == 0):
-                return "wrong_in_places", f"Your {part} {are(part)} wrong {words} only: in {count} of {off.numel()} cells of the first input that shows it."
+                return (
+                    "wrong_in_places",
+                    f"Your {part} {are(part)} wrong {words} only: in {count} of {off.numel()} cells of the first "
+                    "input that shows it.",
+                )
     for axis in range(off.dim()):
         rest = [i for i in range(off.dim()) if i != axis]
         touched = off.any(dim=tuple(rest)) if rest else off
@@ -227,19 +298,40 @@ def _in_places(part: str, pairs: list, wrong: list[Trial]) -> Relation | None:
             where, few = axis_words(part, axis, off.dim()), min(indices, fine, key=len)
             numbers = listed([str(i) for i in few]) if len(few) <= 6 else f"{len(few)} of {off.size(axis)} places"
             how = "except" if few is indices else "only"
-            return "wrong_in_places", f"Your {part} {are(part)} right {how} at {numbers} along {where}: {count} of {off.numel()} cells differ."
+            return (
+                "wrong_in_places",
+                f"Your {part} {are(part)} right {how} at {numbers} along {where}: {count} of {off.numel()} cells "
+                "differ.",
+            )
     if count <= off.numel() // 2:
-        return "wrong_in_places", f"Your {part} {are(part)} right in most places: {count} of {off.numel()} cells differ."
+        return (
+            "wrong_in_places",
+            f"Your {part} {are(part)} right in most places: {count} of {off.numel()} cells differ.",
+        )
     return None
 
 
 def axis_words(part: str, axis: int, axes: int) -> str:
     """Name an axis of a part: its number, and what it counts."""
     axis %= axes
-    last = {"weights": ("the queries", "the keys"), "scores": ("the queries", "the keys"), "mask": ("the queries", "the keys")}
-    last |= {"weight": ("the rows", "the columns"), "tokens": ("the texts", "the tokens"), "log_sum_exp": ("the sentences", "the queries")}
+    last = {
+        "weights": ("the queries", "the keys"),
+        "scores": ("the queries", "the keys"),
+        "mask": ("the queries", "the keys"),
+    }
+    last |= {
+        "weight": ("the rows", "the columns"),
+        "tokens": ("the texts", "the tokens"),
+        "log_sum_exp": ("the sentences", "the queries"),
+    }
     counts = last.get(part, ("the tokens", "the features"))
     back = axis - axes
     if back >= -2 and axes > 1:
         return f"axis {axis} ({counts[back]})"
-    return f"axis {axis} (the sentences)" if axis == 0 and axes > 2 else f"axis {axis} (the heads)" if axis == 1 and axes == 4 else f"axis {axis}"
+    return (
+        f"axis {axis} (the sentences)"
+        if axis == 0 and axes > 2
+        else f"axis {axis} (the heads)"
+        if axis == 1 and axes == 4
+        else f"axis {axis}"
+    )

@@ -100,7 +100,9 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     given_back = next((i for i in range(len(values), 0, -1) if values[i - 1].name), 0)
     right = [i for i, name in enumerate(names[:given_back]) if name is not None and name.step]
     least = min(step.numel() for step in way.values())
-    unknown = [i for i, v in enumerate(values) if names[i] is None and not v.unfinished and _could_be_a_step(v.tensor, least)]
+    unknown = [
+        i for i, v in enumerate(values) if names[i] is None and not v.unfinished and _could_be_a_step(v.tensor, least)
+    ]
     off = _in_place_of_a_step(values, names, way, right, unknown)
     if off is not None:
         right = [i for i in right if i < off]
@@ -120,8 +122,10 @@ def first_wrong(values: list[Value], way: dict[str, Tensor], inputs: dict[str, T
     return facts
 
 
-def _in_place_of_a_step(values: list[Value], names: list, way: dict[str, Tensor], right: list[int], unknown: list[int]) -> int | None:
-    """Return the value that stands where a step should, if only its siblings, made of the same inputs, come out right after it."""
+def _in_place_of_a_step(
+    values: list[Value], names: list, way: dict[str, Tensor], right: list[int], unknown: list[int]
+) -> int | None:
+    """Return the value that stands where a step should, if only siblings of it come out right behind it."""
     last = max((list(way).index(names[i].step) for i in right if names[i].step in way), default=-1)
     missing = [name for name in list(way)[: last + 1] if name not in {names[i].step for i in right}]
     for i in unknown:
@@ -132,11 +136,21 @@ def _in_place_of_a_step(values: list[Value], names: list, way: dict[str, Tensor]
     return None
 
 
-_JOINED = ("products", "scores", "weights", "mixed", "merged", "sum", "output")  # steps that several others are joined in
+_JOINED = (
+    "products",
+    "scores",
+    "weights",
+    "mixed",
+    "merged",
+    "sum",
+    "output",
+)  # steps that several others are joined in
 
 
 def _could_be_a_step(tensor: Tensor, least: int) -> bool:
-    return tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12) and not bool((tensor == tensor.flatten()[0]).all())
+    return (
+        tensor.dim() >= 2 and 2 * tensor.numel() >= min(least, 12) and not bool((tensor == tensor.flatten()[0]).all())
+    )
 
 
 def _label(value: Value) -> str:
@@ -238,7 +252,16 @@ def _helpers(scores: Tensor) -> list[Tensor]:
     """Return what right code computes on the way from scores to weights."""
     top = scores.amax(-1, keepdim=True)
     exp = (scores - top).exp()
-    return [top, top.squeeze(-1), scores - top, scores.exp(), exp, exp.sum(-1, keepdim=True), scores.exp().sum(-1, keepdim=True), exp.sum(-1)]
+    return [
+        top,
+        top.squeeze(-1),
+        scores - top,
+        scores.exp(),
+        exp,
+        exp.sum(-1, keepdim=True),
+        scores.exp().sum(-1, keepdim=True),
+        exp.sum(-1),
+    ]
 
 
 def _how(got: Tensor, following: str | None, way: dict[str, Tensor]) -> str:

@@ -65,7 +65,8 @@ def shape_words(part: str, got: tuple, want: tuple) -> str:
     """Say axis by axis how two shapes differ."""
     if len(got) != len(want):
         axes = f"{len(got)} {'axis' if len(got) == 1 else 'axes'}"
-        return f"The {part} {'have' if are(part) == 'are' else 'has'} {axes}, {got}; asked for {'is' if len(want) == 1 else 'are'} {len(want)}, {want}."
+        has, verb = "have" if are(part) == "are" else "has", "is" if len(want) == 1 else "are"
+        return f"The {part} {has} {axes}, {got}; asked for {verb} {len(want)}, {want}."
     wrong = [f"axis {i} is {g}, not {w}" for i, (g, w) in enumerate(zip(got, want)) if g != w]
     return f"The {part} {'have' if are(part) == 'are' else 'has'} the wrong shape: {', '.join(wrong)}."
 

@@ -138,6 +138,7 @@ WRONG = [
         ("rot_degrees", ROTATE, "angle = positions[:, None] * speed -> angle = torch.deg2rad(positions[:, None] * speed)"),
         ("rot_full_circles", ROTATE, "angle = positions[:, None] * speed -> angle = 2 * torch.pi * positions[:, None] * speed"),
         ("rot_halves_exchanged", ROTATE, "[x1 * cos - x2 * sin, x2 * cos + x1 * sin] -> [x2 * cos + x1 * sin, x1 * cos - x2 * sin]"),
+        ("rot_halves_off_by_one", ROTATE, "x[..., d_k // 2 :] -> x[..., d_k // 2 - 1 : -1]"),
         ("rot_joined_on_another_axis", ROTATE, "x2 * cos + x1 * sin], dim=-1) -> x2 * cos + x1 * sin])"),
         ("rot_other_angles", ROTATE, "torch.arange(0, d_k, 2).float() / d_k -> torch.arange(d_k // 2) / (2 * d_k)"),
         ("rot_other_base", COMPLEX, "10000.0 -> 1000.0"),

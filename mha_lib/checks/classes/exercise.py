@@ -47,12 +47,18 @@ class ClassExercise(Exercise):
 
     def refuse(self, answer: object) -> tuple[str, str] | None:
         if isinstance(answer, nn.Module):
-            return "not_a_class", f"You passed an object of {type(answer).__name__}. Pass the class itself, without calling it."
+            return (
+                "not_a_class",
+                f"You passed an object of {type(answer).__name__}. Pass the class itself, without calling it.",
+            )
         if not (isinstance(answer, type) and issubclass(answer, nn.Module)):
             what = answer.__name__ if isinstance(answer, type) else a(answer)
             return "not_a_class", f"You passed {what}, which is no class that inherits from nn.Module."
         if any(kind.__module__.startswith("mha_lib") for kind in answer.__mro__):
-            return "course_layer", "That is the course's own class, or one made from it. Asked for is a class that you write."
+            return (
+                "course_layer",
+                "That is the course's own class, or one made from it. Asked for is a class that you write.",
+            )
         return None
 
     def specimen(self, answer: type, guard: Guard) -> "ClassSpecimen":
@@ -108,7 +114,11 @@ class ClassExercise(Exercise):
         if module is None or (uses_names(module, self.roles) and not unread):
             return super()._name(trials, binding, guard, answer)
         if not any(law.when == UNREAD for m in self.mistakes for law in m.laws):
-            return self._unread(first, module) if unread and first.seen.error is None else super()._name(trials, binding, guard, answer)
+            return (
+                self._unread(first, module)
+                if unread and first.seen.error is None
+                else super()._name(trials, binding, guard, answer)
+            )
         return self._by_properties(trials, guard, answer, specimen, unread)
 
     def _unread(self, first: Trial, module: nn.Module | None) -> Result:
@@ -119,11 +129,18 @@ class ClassExercise(Exercise):
         shown = {"seen on": ", ".join(f"{n} = {v}" for n, v in zip(self.build_with, config))}
         shown |= {"yours": listed(held) or "no parameters", "expected": f"weights of the sizes {listed(wanted)}"}
         if not held:
-            says = "Your module registers no parameters: linears in a plain list or made in forward are invisible to an optimiser."
+            says = "Your module registers no parameters: linears in a plain list or made in forward are invisible to "
+            "an optimiser."
             return self.failed("no_parameters", says, shown)
-        return self.failed("linears_of_other_sizes", "Your class does not hold the linears that are asked for, in number or size.", shown)
+        return self.failed(
+            "linears_of_other_sizes",
+            "Your class does not hold the linears that are asked for, in number or size.",
+            shown,
+        )
 
-    def _by_properties(self, trials: list[Trial], guard: Guard, answer: type, specimen: "ClassSpecimen", unread: bool) -> Result:
+    def _by_properties(
+        self, trials: list[Trial], guard: Guard, answer: type, specimen: "ClassSpecimen", unread: bool
+    ) -> Result:
         """Judge a module whose linears have other names, and fit no arrangement that is known."""
         binding = self._likeliest(trials, answer, guard)
         if binding is not None:
@@ -143,7 +160,9 @@ class ClassExercise(Exercise):
             return super()._name(trials, self.bind(answer, guard)[0], guard, answer)
         result = self.passed([])
         names = ", ".join(self.roles)
-        result.message = f"Your linears are not named {names}, so it was judged by what it does, and all of that is right."
+        result.message = (
+            f"Your linears are not named {names}, so it was judged by what it does, and all of that is right."
+        )
         return result
 
     def _likeliest(self, trials: list[Trial], answer: type, guard: Guard) -> Binding | None:

@@ -154,7 +154,7 @@ relative_scores = Exercise(
         ),
         Mistake(
             "rel_masked",
-            "You block the future. Asked for are the scores alone, without a mask.",
+            "You block the future. Asked for are the scores alone: here nothing is blocked.",
             relative_with(give=lambda s: _without_the_future(s, -torch.inf)),
             relative_with(give=lambda s: _without_the_future(s, -1e9)),
             relative_with(give=lambda s: _without_the_future(s, torch.finfo(s.dtype).min)),

@@ -137,8 +137,9 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     ),
     (
         "divided_in_each_block",
-        "You divide in each block. The division comes once, at the end: until then the blocks would not count by what "
-        "they sum to.",
+        "You divide in each block, so a block no longer counts by what its exponentials sum to. The division comes "
+        "once, "
+        "at the end.",
         [
             {"mix": lambda mix, e, v, r, sums: mix * r + (e / e.sum(-1, keepdim=True)) @ v},
             {
@@ -173,7 +174,7 @@ _RESCALING = (  # id, sentence, ways to make it, where to read again
     ),
     (
         "softmax_in_each_block",
-        "A softmax goes over the scores before you begin. They go in as they are: yours is one softmax of another.",
+        "A softmax has gone over the scores already, and yours is one of its weights. The scores go in as they are.",
         [{"block": lambda s: s.softmax(-1)}, {"look": lambda s: s.softmax(-1)}],
         read.RUNNING,
     ),
@@ -314,7 +315,7 @@ BLOCKWISE = (
     ),
     Mistake(
         "blocks_total_without_logarithm",
-        "The maximum and the sum are joined as they are. Above the maximum stands the logarithm of the sum.",
+        "The maximum and the sum are joined as they are. What is added to the maximum is the logarithm of the sum.",
         _total(lambda high, sums: high + sums),
         _total(lambda high, sums: high * sums),
         _total(lambda high, sums: (high + sums).log()),

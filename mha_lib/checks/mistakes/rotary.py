@@ -226,8 +226,16 @@ ROTATE = (
     ),
     Mistake(
         "rot_halves_exchanged",
-        "Both halves are turned and stand in each other's places: the first half of the features comes first again.",
+        "Both halves are turned, and stand in each other's places. The first half of the features belongs in front.",
         rotate_with(join=lambda a, b: side_by_side(b, a)),
+    ),
+    Mistake(
+        "rot_halves_off_by_one",
+        "One of your halves begins or ends one feature beside the middle: some feature is in both, and another in "
+        "none.",
+        rotate_with(cut=lambda x: (_halves(x)[0], x[..., x.size(-1) // 2 - 1 : -1])),
+        rotate_with(cut=lambda x: (x[..., 1 : x.size(-1) // 2 + 1], _halves(x)[1])),
+        read=read.LAYOUTS,
     ),
     Mistake(
         "rot_joined_on_another_axis",
