@@ -51,6 +51,13 @@ WRONG = [
         ("par_mask_ignored", [f"{BLOCKED} -> pass"]),
         ("par_inputs_mixed_up", [f"{RETURN} -> return torch_mha(query, value, key, attn_mask=blocked, average_attn_weights=False)"]),
         ("not_a_pair", [f"{RETURN} -> return torch_mha(query, key, value, attn_mask=blocked)[0]"]),
+        ("par_mask_not_inverted", [f"{BLOCKED} -> blocked = allowed.float().repeat_interleave(torch_mha.num_heads, 0) * -1e9"]),
+        ("par_first_query_only", [f"{RETURN} -> return torch_mha(query, key, value, key_padding_mask=None if mask is None else ~mask[:, 0], average_attn_weights=False)"]),
+        ("par_mask_as_padding", [f"{RETURN} -> return torch_mha(query, key, value, blocked, average_attn_weights=False)"]),
+        ("par_mask_repeated_along_queries", [f"{BLOCKED} -> blocked = (~allowed).repeat_interleave(torch_mha.num_heads, dim=1)"]),
+        ("par_mask_copies_by_width", [f"{BLOCKED} -> blocked = (~allowed).repeat_interleave(torch_mha.head_dim, dim=0)"]),
+        ("par_tokens_first", [f"{RETURN} -> out, w = torch_mha(*(x.transpose(0, 1) for x in (query, key, value)), attn_mask=blocked, average_attn_weights=False); return out.transpose(0, 1), w"]),
+        ("attn_mask_shape", [f"{BLOCKED} -> blocked = (~mask).repeat_interleave(torch_mha.num_heads, 0)"]),
     ]
 ] + [
     Answer(check, check, edit(base, *changes), id)
@@ -62,6 +69,12 @@ WRONG = [
         ("mask_for", MASK, "torch_not_inverted", [f"{TORCH} -> return mask.repeat_interleave(num_heads, 0)"]),
         ("mask_for", MASK, "torch_repeat_order", [f"{TORCH} -> return (~mask).repeat(num_heads, 1, 1)"]),
         ("mask_for", MASK, "torch_without_heads", [f"{TORCH} -> return ~mask"]),
+        ("mask_for", MASK, "torch_for_all", ['    if spelling == "cloned":\n        return mask ->     pass']),
+        ("mask_for", MASK, "torch_flattened", [f"{TORCH} -> return (~mask).repeat_interleave(num_heads)"]),
+        ("mask_for", MASK, "torch_copies_along_queries", [f"{TORCH} -> return (~mask).repeat_interleave(num_heads, dim=1)"]),
+        ("mask_for", MASK, "torch_not_folded", [f"{TORCH} -> return (~mask).unsqueeze(1).expand(-1, num_heads, -1, -1)"]),
+        ("mask_for", MASK, "split_combine_axis_elsewhere", ["return mask.unsqueeze(1) -> return mask.unsqueeze(2)"]),
+        ("which_spelling", "def which_spelling(layer):\n    return 'cloned' if 'linears' in layer else 'torch'\n", "nothing_to_search", []),
         ("mask_for", MASK, "cloned_head_axis_twice", ['if spelling == "cloned":\n        return mask -> if spelling == "cloned":\n        return mask[:, None]']),
         ("mask_for", MASK, "split_combine_without_head_axis", ["return mask.unsqueeze(1) -> return mask"]),
         ("mask_for", MASK, "others_inverted", ["return mask.unsqueeze(1) -> return ~mask.unsqueeze(1)"]),

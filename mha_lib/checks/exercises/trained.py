@@ -80,7 +80,7 @@ switch_off = Exercise(
     signature="layer head query key value",
     expects="nothing to return: afterwards layer(query, key, value) is the output without that head's term.",
     reference=zeroed(columns),
-    parts=one_tensor("output afterwards"),
+    parts=one_tensor("output of the layer afterwards"),
     apply=_run_off,
     read=read.SUM,
     probes=[
@@ -112,7 +112,11 @@ def _by_hand(num_heads: int) -> lookups.Lookups:
             layer.w_q.weight[rows, vocab : vocab + length] = 60 * places.roll(-back, dims=0)
             layer.w_v.weight[head * d_k : (head + 1) * d_k, :vocab] = known
             model.read_outs[head].weight[:, head * d_k : (head + 1) * d_k] = tokens
-        layer.w_o.weight.copy_(torch.eye(d_k * num_heads))
+        # The last linear lets the features of the heads take turns, and the read-outs undo it: its rows are no head's.
+        turns = torch.arange(d_k * num_heads).view(num_heads, d_k).T.flatten()
+        layer.w_o.weight.copy_(torch.eye(d_k * num_heads)[turns])
+        for read_out in model.read_outs:
+            read_out.weight.copy_(read_out.weight[:, turns])
     return model
 
 
@@ -276,7 +280,7 @@ two_diagonals = TrainedModel(
         Mistake("weights_of_another_call", "The weights in .attn are not those of the last call: they belong to another number of sentences.", _if(lambda t: t.weights.size(0) != 256)),
         Mistake("not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO),
         Mistake("scores_kept", "What stands in .attn are no weights: its rows do not sum to 1.", _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3))),
-        Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, does it take steps, and are the gradients set to 0 before each?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
+        Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, does it take steps of a fitting size, and are the gradients set to 0 before each?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
         Mistake("got_stuck", "One question is answered and the other is not. Either the loss asks for one alone, or this run got stuck, and another seed begins elsewhere.", _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6), read=read.TWO),
         Mistake("stopped_early", "The training has begun to work, and stopped too early.", _if(lambda t: min(t.shares) < 0.97), read=read.TWO),
         Mistake("no_diagonals", "Both questions are answered, but the heads do not look at one place each. Train on until the loss is near 0. Or was your class put in only after the optimiser got the parameters? Then your layer never learns.", _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9)),

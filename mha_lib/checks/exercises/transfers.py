@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -53,9 +54,21 @@ def _torch(zero_bias: bool) -> Fresh:
 
 
 def copies(
-    order: str = ROLES, *, weights: str = ROLES, biases: str = ROLES, bias_order: str = "", zeroed: str = "", turn: bool = False, cut=None
+    order: str = ROLES,
+    *,
+    weights: str = ROLES,
+    biases: str = ROLES,
+    bias_order: str = "",
+    zeroed: str = "",
+    turn: bool = False,
+    cut: Callable | None = None,
+    blend: Callable = lambda own, given: given,
+    blended: str = ROLES,
 ) -> Callable:
-    """Return a transfer: which role each place gets, what is copied at all, which biases become 0, how q, k, v are cut."""
+    """Return a transfer: which role each place gets, what is copied at all, which biases become 0, how q, k, v are cut.
+
+    blend: what the numbers of a place become, from its own and those given, in the places blended.
+    """
 
     def load(target, source):
         given, taken = parameters_by_role(source), parameters_by_role(target)
@@ -65,11 +78,13 @@ def copies(
         with torch.no_grad():
             for place, role, other in zip(ROLES, order, bias_order or order):
                 if place in weights:
-                    taken[place][0].copy_(given[role][0].T if turn else given[role][0])
+                    weight = given[role][0].T if turn else given[role][0]
+                    taken[place][0].copy_(blend(taken[place][0], weight) if place in blended else weight)
                 if taken[place][1] is not None and place in zeroed:
                     taken[place][1].zero_()
                 elif taken[place][1] is not None and place in biases and given[other][1] is not None:
-                    taken[place][1].copy_(given[other][1])
+                    bias = given[other][1]
+                    taken[place][1].copy_(blend(taken[place][1], bias) if place in blended else bias)
 
     return load
 
@@ -88,6 +103,18 @@ def _apart_and_run(function, target, source, query, key, value):
     if any(id(m) in own for m in target.modules()):
         raise Unfit(
             "modules_shared", "One and the same linear is now part of both layers: training one would change the other. Asked for is a copy."
+        )
+    return output
+
+
+def _own_memory_and_run(function, target, source, query, key, value):
+    output = load_and_run(function, target, source, query, key, value)
+    places = {p.untyped_storage().data_ptr() for p in source.parameters()}
+    if any(p.untyped_storage().data_ptr() in places for p in target.parameters()):
+        raise Unfit(
+            "memory_shared",
+            "The outputs agree, but both layers hold the very same numbers in memory: a training step of one would change "
+            "the other. Asked for is a copy.",
         )
     return output
 
@@ -130,6 +157,15 @@ COMMON = (
     ),
     BIASES_ELSEWHERE,
     Mistake(
+        "copy_added",
+        "The target's own random numbers still take part: you add to them, or average. They must be replaced.",
+        *(
+            copies(blend=blend, blended=blended)
+            for blend in (torch.add, lambda own, given: (own + given) / 2)
+            for blended in (ROLES, "qkv", "o")
+        ),
+    ),
+    Mistake(
         "copy_grad_mode",
         "A parameter is written to while autograd watches. Copying is no part of a computation.",
         Sign(lambda trials: all("leaf Variable that requires grad" in str(t.seen.error) for t in trials)),
@@ -153,6 +189,7 @@ load_torch_weights = _transfer(
         "self-attention": (_OWN, _torch(False)),
         "biases that are 0": (_OWN, _torch(True)),
     },
+    apply=_own_memory_and_run,
     read=read.TORCH,
     mistakes=[
         Mistake(
@@ -168,9 +205,29 @@ load_torch_weights = _transfer(
         ),
         Mistake(
             "par_out_proj_forgotten",
-            "The last linear keeps its random weights: out_proj was not copied, or not whole.",
-            *(copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), (ROLES, "qkv"), ("qkv", ROLES))),
+            "The last linear keeps its random weights: the weight of out_proj was not copied.",
+            *(copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), ("qkv", ROLES))),
+        ),
+        Mistake(
+            "par_out_bias_forgotten",
+            "The bias of the last linear is not that of out_proj. Its weight was copied, its bias was not.",
+            copies(biases="qkv"),
             copies(biases="qkv", zeroed="o"),
+        ),
+        Mistake(
+            "par_split_by_count",
+            "Your pieces have 3 rows each. split takes the size of a piece, and chunk how many pieces there are.",
+            copies(cut=lambda stacked: stacked.split(3)[:3]),
+        ),
+        Mistake(
+            "par_cut_along_inputs",
+            "You cut in_proj_weight along its inputs. The three weights stand below each other: cut its rows.",
+            copies(cut=lambda stacked: stacked.chunk(3, -1)),
+        ),
+        Mistake(
+            "par_slices_overlap",
+            "Your slices begin one row after the other. Each begins where the one before ends.",
+            copies(cut=lambda stacked: [stacked[i : i + 12] for i in range(3)]),
         ),
         Mistake(
             "par_bias_forgotten",
@@ -218,6 +275,17 @@ def _key_bias_in_weight(target, layer, axis=0):
     target.W_k.weight.data.add_(layer.w_k.bias.data.unsqueeze(axis))
 
 
+def _key_bias_in(target, layer, name, axis):
+    copies()(target, layer)
+    getattr(target, name).weight.data.add_(layer.w_k.bias.data.unsqueeze(axis))
+
+
+def _key_bias_through(target, layer, role):
+    """Add to the last bias what a weight makes of the bias of the keys."""
+    copies()(target, layer)
+    target.W_o.bias.data.add_(getattr(layer, f"w_{role}").weight.data @ layer.w_k.bias.data)
+
+
 _UNBIASED = _fresh("SplitCombine(12, 4)", lambda: SplitCombine(12, 4))
 
 load_without_bias = _transfer(
@@ -237,6 +305,8 @@ load_without_bias = _transfer(
             _key_bias_in_output,
             _key_bias_in_weight,
             lambda target, layer: _key_bias_in_weight(target, layer, 1),
+            *(partial(_key_bias_in, name=name, axis=axis) for name in ("W_q", "W_v") for axis in (0, 1)),
+            *(partial(_key_bias_through, role=role) for role in ROLES),
         ),
         Mistake(
             "output_bias_forgotten",

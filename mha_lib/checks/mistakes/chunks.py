@@ -110,6 +110,20 @@ def _both_cut(query, key, value, chunk):
     return torch.cat([reference_attention(q, k, v)[0] for q, k, v in pieces], dim=-2)
 
 
+def _cut(axis, join, rows=lambda query, i, chunk: query[..., i : i + chunk, :], part=0, values=False, step=None):
+    """Return a mimic that cuts with split along an axis, or, if that is None, takes rows(query, start, chunk) in a loop."""
+
+    def attend_in_chunks(query, key, value, chunk):
+        if axis is None:
+            pieces = [rows(query, i, chunk) for i in range(0, query.size(-2), step or chunk)]
+        else:
+            pieces = query.split(chunk, axis)
+        others = value.split(chunk, -2) if values else [value] * len(pieces)
+        return torch.cat([reference_attention(q, key, v)[part] for q, v in zip(pieces, others)], join)
+
+    return attend_in_chunks
+
+
 CHUNKS = (
     Mistake(
         "chunks_last_missing",
@@ -154,6 +168,38 @@ CHUNKS = (
         _piecewise(lambda scores, d, chunk: scores / d**0.5),
         read=read.SOFTMAX,
     ),
+    Mistake(
+        "chunks_of_sentences",
+        "You cut the sentences, along axis 0: split and square brackets take the first axis unless they are told another.",
+        _cut(0, 0),
+        _cut(0, -2),
+        _cut(None, -2, lambda query, i, chunk: query[i : i + chunk]),
+        _cut(None, 0, lambda query, i, chunk: query[i : i + chunk]),
+    ),
+    Mistake(
+        "chunks_of_features",
+        "You cut the features of the queries. It is their rows that do not need each other.",
+        _cut(-1, -1),
+        _cut(-1, -2),
+    ),
+    Mistake(
+        "chunks_axis_from_front",
+        "Your axis is counted from the front. That of the queries is the last but one, however many stand in front.",
+        _cut(1, 1),
+        _cut(1, -2),
+    ),
+    Mistake(
+        "chunks_overlap",
+        "Your pieces overlap: a piece begins before the one in front of it has ended.",
+        _cut(None, -2, step=1),
+        _cut(None, -2, lambda query, i, chunk: query[..., i : i + chunk + 1, :]),
+    ),
+    Mistake(
+        "chunks_values_cut",
+        "You cut the values as well. Every query mixes all of them.",
+        _cut(-2, -2, values=True),
+    ),
+    Mistake("chunks_of_weights", "You join the weights of the pieces. Their output is asked for.", _cut(-2, -2, part=1)),
     Mistake(
         "chunks_reversed",
         "The pieces of the output stand in the wrong order.",

@@ -17,6 +17,11 @@ def around(weights, back):
     return weights[..., here, (here - back) % len(here)]
 
 
+def _front(weights, back):
+    """Return the diagonal through the first two axes, which diagonal takes unless it is told others."""
+    return weights.diagonal(-back)
+
+
 LOOKS_BACK = (
     Mistake(
         "looks_ahead",
@@ -61,6 +66,41 @@ LOOKS_BACK = (
         "looks_queries_apart",
         "There is a number for each query still. Asked for is their mean.",
         lambda w, b: diagonal(w, b).mean(0),
+        lambda w, b: diagonal(w, b).mean((0, 1)),
+    ),
+    Mistake(
+        "looks_through_other_axes",
+        "Your diagonal runs through sentences and heads: unless it is told two axes, it takes the first two.",
+        *(
+            lambda w, b, axes=axes: _front(w, b).mean(axes)
+            for axes in ((0,), (-1,), (0, -1), (0, 1), (1,), (1, -1), (-2, -1), (0, 1, -1))
+        ),
+    ),
+    Mistake(
+        "looks_from_the_next_query",
+        "You begin one query too late: query number back has such a token as well, the first one.",
+        lambda w, b: diagonal(w, b)[..., 1:].mean(dim=(0, -1)),
+        lambda w, b: diagonal(w, b)[..., 1:].sum(-1).mean(0) / (w.size(-1) - b),
+    ),
+    Mistake(
+        "looks_divided_by_heads",
+        "You divide by the number of heads where that of the sentences is meant, or by back.",
+        lambda w, b: diagonal(w, b).sum((0, -1)) / (w.size(1) * (w.size(-1) - b)),
+        lambda w, b: diagonal(w, b).sum(-1).mean(0) / b,
+    ),
+    Mistake(
+        "looks_at_a_block",
+        "You average a whole block of the table. Of every query one cell is meant, back places before it.",
+        lambda w, b: w[:, :, b:, :-b].mean((0, 2, 3)),
+        lambda w, b: w[:, :, b:, : w.size(-1) - b].mean((0, 2, 3)),
+    ),
+    Mistake(
+        "looks_at_one_column",
+        "You read one column or one row of the table: what all queries give to one token, or what one query gives.",
+        lambda w, b: w[:, :, b:, b].mean((0, 2)),
+        lambda w, b: w[..., b].mean((0, 2)),
+        lambda w, b: w[:, :, b:, 0].mean((0, 2)),
+        lambda w, b: w[..., -1, -1 - b].mean(0),
     ),
     Mistake(
         "looks_whole_table",
@@ -93,9 +133,10 @@ LOOKS_BACK = (
     ),
     Mistake(
         "looks_largest",
-        "You take the largest weight at that distance. Asked for is the mean.",
+        "You take the largest weight at that distance, or the median. Asked for is the mean.",
         lambda w, b: diagonal(w, b).amax(dim=(0, -1)),
         lambda w, b: diagonal(w, b).amax(-1).mean(0),
+        lambda w, b: diagonal(w, b).median(-1).values.mean(0),
     ),
 )
 
@@ -119,9 +160,26 @@ def columns(layer, head):
 
 
 SWITCH_OFF = (
-    Mistake("off_rows", "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.", zeroed(lambda l, i: l.w_o.weight[_block(l, i)].zero_())),
+    Mistake("off_rows", "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.", zeroed(lambda l, i: l.w_o.weight[_block(l, i)].zero_()), zeroed(lambda l, i: l.w_o.weight[i].zero_())),
     Mistake("off_bias_too", "The bias of the last linear belongs to no head, and you zero it as well.", zeroed(lambda l, i: (columns(l, i), l.w_o.bias.zero_())), zeroed(lambda l, i: (columns(l, i), l.w_o.bias[_block(l, i)].zero_()))),
     Mistake("off_one_column", "You zero one column. A head has as many as it has features.", zeroed(lambda l, i: l.w_o.weight[:, i].zero_())),
+    Mistake(
+        "off_one_column_left",
+        "One column of the head is left: where a slice ends is no part of it.",
+        zeroed(lambda l, i: l.w_o.weight[:, i * l.d_k : (i + 1) * l.d_k - 1].zero_()),
+        zeroed(lambda l, i: l.w_o.weight[:, i * l.d_k + 1 : (i + 1) * l.d_k].zero_()),
+    ),
+    Mistake(
+        "off_input_features",
+        "You zero columns of a projection: features of the input, which all heads read. What a head makes of them are rows there.",
+        *(zeroed(lambda l, i, n=n: getattr(l, n).weight[:, _block(l, i)].zero_()) for n in ("w_v", "w_q", "w_k")),
+        zeroed(lambda l, i: [getattr(l, n).weight[:, _block(l, i)].zero_() for n in ("w_q", "w_k", "w_v")]),
+    ),
+    Mistake(
+        "off_weakened",
+        "The term of the head is weaker, or its sign is turned. It must be gone.",
+        *(zeroed(lambda l, i, c=c: l.w_o.weight[:, _block(l, i)].mul_(c)) for c in (0.5, 0.1, 0.01, -1.0)),
+    ),
     Mistake("off_interleaved", "You zero every h-th column. The columns of a head are neighbours.", zeroed(lambda l, i: l.w_o.weight[:, i :: l.num_heads].zero_())),
     Mistake("off_width_is_count", "You take the number of heads for the width of one.", zeroed(lambda l, i: l.w_o.weight[:, i * l.num_heads : (i + 1) * l.num_heads].zero_())),
     Mistake("off_same_head_always", "You switch off the same head whatever is asked for.", zeroed(lambda l, i: columns(l, 0)), zeroed(lambda l, i: columns(l, l.num_heads - 1))),
@@ -168,6 +226,12 @@ WITHOUT = (
     Mistake("without_a_neighbour", "You measured without a neighbour of that head, or without the same head always.", *(_accuracy_with(lambda l, i, f=f: columns(l, f(i, l.num_heads))) for f in (lambda i, h: (i + 1) % h, lambda i, h: (i - 1) % h, lambda i, h: 0, lambda i, h: h - 1))),
     Mistake("without_loss_of_accuracy", "That is how much the loss of the head costs. Asked for is what is left.", _difference),
     Mistake("without_one_column", "One feature of the head was off when you measured, not all.", _accuracy_with(lambda l, i: l.w_o.weight[:, i].zero_())),
+    Mistake(
+        "without_rows",
+        "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.",
+        _accuracy_with(lambda l, i: l.w_o.weight[_block(l, i)].zero_()),
+        _accuracy_with(lambda l, i: l.w_o.weight[i].zero_()),
+    ),
     Mistake("without_swapped", "The two questions stand in the wrong order.", lambda m, i: accuracy_off(m, i)[::-1]),
     Mistake("without_from_there_on", "You measured without that head and those behind it, or before it.", _accuracy_with(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()), _accuracy_with(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_())),
     Mistake("without_share_wrong", "That is the share of wrong answers.", lambda m, i: [1 - s for s in accuracy_off(m, i)]),
