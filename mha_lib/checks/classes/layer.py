@@ -53,8 +53,12 @@ def _is_one_matrix(module: nn.Module, shapes: list[tuple]) -> bool:
 
 
 no_parameters = _part(lambda module, shapes: not list(module.parameters()))
-full_width = _part(lambda module, shapes: [s for s in shapes if HEADS * D_MODEL in s] in (
-    [(HEADS * D_MODEL, D_MODEL)] * 3 + [(D_MODEL, HEADS * D_MODEL)], [(HEADS * D_MODEL, D_MODEL)] * 3, [(D_MODEL, HEADS * D_MODEL)] * 3))
+_WIDE, _BACK = (HEADS * D_MODEL, D_MODEL), (D_MODEL, HEADS * D_MODEL)
+full_width = _part(
+    lambda module, shapes: (
+        [s for s in shapes if HEADS * D_MODEL in s] in ([_WIDE] * 3 + [_BACK], [_WIDE] * 3, [_BACK] * 3)
+    )
+)
 norm_inside = _part(lambda module, shapes: any(isinstance(m, nn.LayerNorm) for m in module.modules()))
 small_linear = _part(lambda module, shapes: (D_K, D_K) in shapes)
 one_key_head = _part(lambda module, shapes: shapes.count((D_K, D_MODEL)) == 2 and shapes.count((D_MODEL, D_MODEL)) == 2)
@@ -105,7 +109,9 @@ def _size(word: str) -> Law:
 one_batch_size, one_length = _size("batch"), _size("length")
 
 
-own_layer_inside = _part(lambda module, shapes: any(isinstance(m, MultiHeadAttention) for m in module.modules()), ALWAYS)
+own_layer_inside = _part(
+    lambda module, shapes: any(isinstance(m, MultiHeadAttention) for m in module.modules()), ALWAYS
+)
 
 
 def _remembers(specimen: ClassSpecimen):
@@ -120,7 +126,8 @@ def _remembers(specimen: ClassSpecimen):
             first, _, second = (_output(module(y, y, y)) for y in (x, other, x))
         return first.shape != second.shape or _far(first, second)
 
-    return {"seen on": "the same input before and after another one, in eval mode"} if specimen.guard.call(again).value else None
+    shown = {"seen on": "the same input before and after another one, in eval mode"}
+    return shown if specimen.guard.call(again).value else None
 
 
 keeps_state = Law(_remembers, WRONG)
@@ -267,7 +274,10 @@ def _without_dropout(specimen: ClassSpecimen):
     call = specimen.guard.call(lambda: specimen.answer(D_MODEL, HEADS, dropout=0.5))
     if call.error is None or specimen.build(D_MODEL, HEADS, 0.5) is not None:
         return None
-    return {"seen on": "d_model = 12, num_heads = 4, dropout = 0.5", "yours": f"{type(call.error).__name__}: {call.error}"[:160]}
+    return {
+        "seen on": "d_model = 12, num_heads = 4, dropout = 0.5",
+        "yours": f"{type(call.error).__name__}: {call.error}"[:160],
+    }
 
 
 no_dropout_argument = Law(_without_dropout)

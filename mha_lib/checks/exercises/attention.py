@@ -107,7 +107,7 @@ scores = Exercise(
             "You measure distances. A score is a dot product: large where two vectors point the same way.",
             lambda q, k: torch.cdist(q, k),
             lambda q, k: -torch.cdist(q, k),
-            lambda q, k: -torch.cdist(q, k) ** 2,
+            lambda q, k: -(torch.cdist(q, k) ** 2),
             lambda q, k: torch.cdist(q, k) ** 2,
         ),
         Mistake(
@@ -118,7 +118,8 @@ scores = Exercise(
         ),
         Mistake(
             "scores_product_of_sums",
-            "You add up the features of each vector and multiply the sums. A score multiplies feature by feature, and adds then.",
+            "You add up the features of each vector and multiply the sums. A score multiplies feature by feature, and "
+            "adds then.",
             lambda q, k: q.sum(-1, keepdim=True) * k.sum(-1).unsqueeze(-2),
         ),
         Mistake(
@@ -142,9 +143,7 @@ scores = Exercise(
         Mistake(
             "scores_cosine",
             "You divide by the lengths of the vectors: that is the cosine. Here the plain dot products are asked for.",
-            lambda q, k: (
-                F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
-            ),
+            lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1),
         ),
         Mistake(
             "scores_summed_over_batch",
@@ -185,7 +184,9 @@ softmax_rows = Exercise(
 
 def _to_read_in_chapter_1(mistake):
     """Point to chapter 1 even where a later chapter says more."""
-    return mistake.at(mistake.read if mistake.read.chapter == 1 else read.SOFTMAX if mistake.read == read.STABLE else read.DOT)
+    return mistake.at(
+        mistake.read if mistake.read.chapter == 1 else read.SOFTMAX if mistake.read == read.STABLE else read.DOT
+    )
 
 
 attention = Exercise(
@@ -253,7 +254,8 @@ single_head = ClassExercise(
         ),
         Mistake(
             "head_one_projection_for_all",
-            "Query, key and value go through fewer than three projections: one of the linears does the work of another.",
+            "Query, key and value go through fewer than three projections: one of the linears does the work of "
+            "another.",
             *(_through(q, k, v) for q in ROLES for k in ROLES for v in ROLES if len({q, k, v}) < 3),
         ),
         Mistake(
@@ -264,7 +266,13 @@ single_head = ClassExercise(
         Mistake(
             "head_projections_swapped",
             "Each linear is used once, but not for what its name says.",
-            *(_through(q, k, v) for q in ROLES for k in ROLES for v in ROLES if len({q, k, v}) == 3 and (q, k, v) != ROLES),
+            *(
+                _through(q, k, v)
+                for q in ROLES
+                for k in ROLES
+                for v in ROLES
+                if len({q, k, v}) == 3 and (q, k, v) != ROLES
+            ),
         ),
         Mistake(
             "head_not_projected",

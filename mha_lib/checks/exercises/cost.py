@@ -1,6 +1,5 @@
 """The checks of chapter 7: counting multiplications and bytes, a table in pieces, and a dropout that does not stop."""
 
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -58,7 +57,8 @@ multiplications = Exercise(
 longest_text = Exercise(
     "longest_text",
     signature="budget_bytes num_heads",
-    expects="a whole number: the length of the longest text whose table of weights, in all heads, fits into the budget.",
+    expects="a whole number: the length of the longest text whose table of weights, in all heads, "
+    "fits into the budget.",
     reference=longest,
     parts=_one_count("length"),
     read=read.TABLE,
@@ -121,7 +121,11 @@ bug_dropout = BugHunt(
     buggy=_buggy,
     read=read.DROP,
     lucky=(
-        Lucky("hidden_by_no_dropout", "With a rate of 0 nothing is ever dropped, in whatever mode.", lambda x, dropout, training: dropout == 0),
+        Lucky(
+            "hidden_by_no_dropout",
+            "With a rate of 0 nothing is ever dropped, in whatever mode.",
+            lambda x, dropout, training: dropout == 0,
+        ),
         Lucky(
             "hidden_by_training",
             "In training mode dropout is meant to be at work. What should it do in the other mode?",

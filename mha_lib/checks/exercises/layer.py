@@ -1,6 +1,5 @@
 """The checks of chapter 5: dropout on the weights, and the whole layer."""
 
-
 import torch
 from torch import nn
 
@@ -39,7 +38,9 @@ dropout = Exercise(
         Probe("a dropout at work", (*_INPUTS, _at_work())),
         Probe("no dropout", (*_INPUTS, None)),
         Probe("a head axis in front", (*_BY_HEADS, _at_work())),
-        Probe("dropout in eval mode", (*_INPUTS, Fresh(lambda: nn.Dropout(0.5).eval(), "nn.Dropout(0.5) in eval mode"))),
+        Probe(
+            "dropout in eval mode", (*_INPUTS, Fresh(lambda: nn.Dropout(0.5).eval(), "nn.Dropout(0.5) in eval mode"))
+        ),
         Probe("another rate", (*_INPUTS, Fresh(lambda: nn.Dropout(0.2).train(), "nn.Dropout(0.2) in training mode"))),
     ],
     mistakes=DROPOUT,

@@ -188,7 +188,9 @@ blocked_rows = Exercise(
         Probe(
             "a head axis in front",
             (
-                normal(2, 3, 4, 9, seed=74), normal(2, 3, 6, 9, seed=75), normal(2, 3, 6, 7, seed=76),
+                normal(2, 3, 4, 9, seed=74),
+                normal(2, 3, 6, 9, seed=75),
+                normal(2, 3, 6, 7, seed=76),
                 _NOTHING_REAL.unsqueeze(1),
             ),
         ),
@@ -231,7 +233,8 @@ bug_masking = BugHunt(
         ),
         Lucky(
             "hidden_by_high_scores",
-            "In every row some allowed score lies far above the fill, and takes the weight. In one row all of them must be low.",
+            "In every row some allowed score lies far above the fill, and takes the weight. In one row all of them "
+            "must be low.",
             lambda query, key, value, mask: _leak_of(query, key, value, mask) > -8,
         ),
         Lucky(

@@ -64,7 +64,14 @@ divisor = Exercise(
     read=read.GROWS,
     probes=[
         Probe(f"d_k = {d}, spreads {a} and {b}", (d, a, b), tolerance=0.05)
-        for d, a, b in ((16, 2.0, 3.0), (64, 1.0, 1.0), (100, 0.5, 0.7), (9, 4.0, 0.25), (512, 0.58, 0.58), (25, 1.0, 6.0))
+        for d, a, b in (
+            (16, 2.0, 3.0),
+            (64, 1.0, 1.0),
+            (100, 0.5, 0.7),
+            (9, 4.0, 0.25),
+            (512, 0.58, 0.58),
+            (25, 1.0, 6.0),
+        )
     ],
     mistakes=DIVISOR,
 )
@@ -84,7 +91,11 @@ class _Undivided(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(tensor, Tensor) and tensor.is_floating_point() and any(self._holds(tensor, rows) for rows in self.rows):
+            if (
+                isinstance(tensor, Tensor)
+                and tensor.is_floating_point()
+                and any(self._holds(tensor, rows) for rows in self.rows)
+            ):
                 self.found = self.found or tuple(tensor.shape)
         return result
 
@@ -133,7 +144,8 @@ scaling = Exercise(
         *ATTENTION,
         Mistake(
             "scaling_after_the_product",
-            "The result is right, but you divide the scores once they are there. Asked for is a way on which no undivided score "
+            "The result is right, but you divide the scores once they are there. Asked for is a way on which no "
+            "undivided score "
             "ever exists: divide what goes into the product.",
             Law(_undivided),
         ),

@@ -1,4 +1,4 @@
-"""The checks of other spellings: calling PyTorch's layer, telling the spellings apart, their masks (chapters 5 and 6)."""
+"""The checks of other spellings (chapters 5 and 6): calling PyTorch's layer, telling spellings apart, their masks."""
 
 from functools import partial
 
@@ -150,14 +150,14 @@ call_torch = Exercise(
         ),
         Mistake(
             "par_mask_as_padding",
-            "Your mask arrives as key_padding_mask, the fourth argument, which takes one row for each sentence. Name attn_mask.",
-            lambda layer, q, k, v, m: layer.eval()(
-                q, k, v, _blocked(layer, q, k, m), average_attn_weights=False
-            ),
+            "Your mask arrives as key_padding_mask, the fourth argument, which takes one row for each sentence. Name "
+            "attn_mask.",
+            lambda layer, q, k, v, m: layer.eval()(q, k, v, _blocked(layer, q, k, m), average_attn_weights=False),
         ),
         Mistake(
             "par_mask_repeated_along_queries",
-            "You copy the rows of your mask along the queries. The copies for the heads stand on axis 0, with the sentences.",
+            "You copy the rows of your mask along the queries. The copies for the heads stand on axis 0, with the "
+            "sentences.",
             _call_with(lambda m, h: (~m).repeat_interleave(h, 1)),
         ),
         Mistake(
@@ -199,7 +199,11 @@ RENAMED = "under another name"
 def _word(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if not isinstance(value, str) or value not in SPELLINGS:
-        raise Unfit("not_a_spelling", f"You returned {repr(value)[:60] if isinstance(value, str) else a(value)}; asked for is one of {', '.join(map(repr, SPELLINGS))}.")
+        raise Unfit(
+            "not_a_spelling",
+            f"You returned {repr(value)[:60] if isinstance(value, str) else a(value)}; asked for is one of "
+            f"{', '.join(map(repr, SPELLINGS))}.",
+        )
     return {"word": torch.tensor(float(list(SPELLINGS).index(value)))}
 
 
@@ -293,7 +297,8 @@ mask_for = Exercise(
     mistakes=[
         Mistake(
             "torch_for_all",
-            "What PyTorch's layer takes is returned for another spelling as well. Does an else belong to the last if alone?",
+            "What PyTorch's layer takes is returned for another spelling as well. Does an else belong to the last if "
+            "alone?",
             _changed(cloned=_for_torch),
             _changed(split_combine=_for_torch),
             _changed(cloned=_for_torch, split_combine=_for_torch),

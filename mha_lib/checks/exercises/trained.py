@@ -64,10 +64,15 @@ def _layer(d_model, num_heads):
 
 def _run_off(function, layer, head, query, key, value):
     returned = function(layer, head)
-    if isinstance(returned, nn.Module) and returned is not layer and torch.equal(
-        layer(query, key, value), _course(layer.d_model, layer.num_heads)(query, key, value)
+    if (
+        isinstance(returned, nn.Module)
+        and returned is not layer
+        and torch.equal(layer(query, key, value), _course(layer.d_model, layer.num_heads)(query, key, value))
     ):
-        raise Unfit("off_in_a_copy", "You return a layer in which the head is off; the one that was given is as before. Change that one.")
+        raise Unfit(
+            "off_in_a_copy",
+            "You return a layer in which the head is off; the one that was given is as before. Change that one.",
+        )
     return layer(query, key, value)
 
 
@@ -95,7 +100,7 @@ switch_off = Exercise(
 
 
 def _by_hand(num_heads: int) -> lookups.Lookups:
-    """Return a model whose weights are set by hand: head 0 looks one back, head 1 two; three kinds of token are lost."""
+    """Return a model with weights set by hand: head 0 looks one back, head 1 two; three kinds of token are lost."""
     vocab, length, d_k = lookups.VOCAB, lookups.LENGTH, lookups.VOCAB
     model = seeded(lambda: lookups.Lookups(d_k * num_heads, num_heads), 22)
     with torch.no_grad():
@@ -131,7 +136,9 @@ def _shares(value: object) -> dict[str, Tensor]:
     try:
         shares = value if isinstance(value, Tensor) else torch.tensor([float(v) for v in value])
     except (TypeError, ValueError):
-        raise Unfit("wrong_type", f"You returned {a(value)}; asked for are two numbers, one for each question.") from None
+        raise Unfit(
+            "wrong_type", f"You returned {a(value)}; asked for are two numbers, one for each question."
+        ) from None
     return {"shares": shares.detach().float().cpu()}
 
 
@@ -145,12 +152,21 @@ def _and_put_back(function, model, head):
     attention, hooks = model.attention, _hooks(model)
     shares = function(model, head)
     after = model.state_dict()
-    if after.keys() != before.keys() or not all(torch.equal(after[name], before[name]) for name in before) or model.attention is not attention:
-        raise Unfit("not_put_back", "Afterwards the model is not as before: the weight that you changed has not its old numbers again.")
+    if (
+        after.keys() != before.keys()
+        or not all(torch.equal(after[name], before[name]) for name in before)
+        or model.attention is not attention
+    ):
+        raise Unfit(
+            "not_put_back",
+            "Afterwards the model is not as before: the weight that you changed has not its old numbers again.",
+        )
     if _hooks(model) != hooks:
         raise Unfit("hook_left", "Afterwards a hook of yours still hangs on the model, and changes every later call.")
     if state != [(m.training, [p.requires_grad for p in m.parameters()]) for m in model.modules()]:
-        raise Unfit("mode_left", "Afterwards the model is in another state: its mode, or which of its parameters learn.")
+        raise Unfit(
+            "mode_left", "Afterwards the model is in another state: its mode, or which of its parameters learn."
+        )
     return shares
 
 
@@ -194,7 +210,9 @@ bug_averaging = BugHunt(
     read=read.LOOKS,
     lucky=(
         Lucky("hidden_by_one_head", "The mean over one head is that head.", lambda query, key: query.size(1) == 1),
-        Lucky("hidden_by_one_key", "With one key every head gives it everything.", lambda query, key: key.size(-2) == 1),
+        Lucky(
+            "hidden_by_one_key", "With one key every head gives it everything.", lambda query, key: key.size(-2) == 1
+        ),
         Lucky("hidden_by_equal_heads", "All heads hold the same here, and so does their mean.", _alike),
         Lucky("hidden_by_equal_weights", "All heads end with the same weights here, and so does their mean.", _even),
     ),
@@ -211,14 +229,20 @@ class _Trained(Specimen):
         if call.error is not None:
             raise call.error
         self.shares, self.weights = call.value
-        self.is_table = isinstance(self.weights, Tensor) and self.weights.dim() == 4 and self.weights.shape[-2:] == (12, 12)
+        self.is_table = (
+            isinstance(self.weights, Tensor) and self.weights.dim() == 4 and self.weights.shape[-2:] == (12, 12)
+        )
 
     @staticmethod
     def _look(model, tokens):
         with torch.no_grad():
             scores = model(tokens)
         if not isinstance(scores, Tensor) or scores.shape != (256, lookups.LENGTH, 2, lookups.VOCAB):
-            raise Unfit("not_the_model", "Called with tokens, what you returned does not give scores (B, T, 2, 16). Asked for is a lookups.Lookups.")
+            raise Unfit(
+                "not_the_model",
+                "Called with tokens, what you returned does not give scores (B, T, 2, 16). Asked for is a "
+                "lookups.Lookups.",
+            )
         shares = (scores.argmax(-1) == lookups.targets(tokens)).float().mean(dim=(0, 1)).tolist()
         return shares, getattr(getattr(model, "attention", None), "attn", None)
 
@@ -230,7 +254,9 @@ class _Trained(Specimen):
     def shown(self) -> dict[str, str]:
         found = {"one back, two back": ", ".join(f"{s:.2f}" for s in self.shares)}
         if self.is_table:
-            found["weight there"] = "; ".join(f"head {i} {one:.2f}, {two:.2f}" for i, (one, two) in enumerate(self.looks().tolist()))
+            found["weight there"] = "; ".join(
+                f"head {i} {one:.2f}, {two:.2f}" for i, (one, two) in enumerate(self.looks().tolist())
+            )
         return found
 
 
@@ -249,7 +275,10 @@ class TrainedModel(Exercise):
         if is_stub(call.error):
             return Result(self.name, NOT_ATTEMPTED, f"The result must be: {self.expects}")
         if isinstance(call.error, TimeUp):
-            return self.failed("too_slow", "Your training did not finish within a few seconds and was stopped. Stop it once the loss is near 0.")
+            return self.failed(
+                "too_slow",
+                "Your training did not finish within a few seconds and was stopped. Stop it once the loss is near 0.",
+            )
         try:
             if call.error is not None:
                 raise call.error
@@ -262,7 +291,9 @@ class TrainedModel(Exercise):
             explained = explain(error)
             return self.failed(explained.id, explained.says, {"yours": its_words(error)} | explained.facts)
         broken = self._broken(trained, "always")
-        return broken or Result(self.name, PASSED, "Your own layer learned the task: one of its heads looks one back, the other two.")
+        return broken or Result(
+            self.name, PASSED, "Your own layer learned the task: one of its heads looks one back, the other two."
+        )
 
 
 def _spread(trained):
@@ -274,15 +305,60 @@ two_diagonals = TrainedModel(
     expects="a trained lookups.Lookups whose attention is your own class, with the weights of its last call in .attn.",
     read=read.LOOKS,
     mistakes=[
-        Mistake("course_layer", "The attention inside is the course's layer. Put your own class there.", _if(lambda t: isinstance(getattr(t.answer, "attention", None), MultiHeadAttention))),
-        Mistake("weights_not_kept", "Your layer keeps no weights: after a call .attn holds none.", _if(lambda t: not isinstance(t.weights, Tensor))),
-        Mistake("weights_averaged", "The weights in .attn are not one table (T, T) for each sentence and head.", _if(lambda t: not t.is_table)),
-        Mistake("weights_of_another_call", "The weights in .attn are not those of the last call: they belong to another number of sentences.", _if(lambda t: t.weights.size(0) != 256)),
-        Mistake("not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO),
-        Mistake("scores_kept", "What stands in .attn are no weights: its rows do not sum to 1.", _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3))),
-        Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, does it take steps of a fitting size, and are the gradients set to 0 before each?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
-        Mistake("got_stuck", "One question is answered and the other is not. Either the loss asks for one alone, or this run got stuck, and another seed begins elsewhere.", _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6), read=read.TWO),
-        Mistake("stopped_early", "The training has begun to work, and stopped too early.", _if(lambda t: min(t.shares) < 0.97), read=read.TWO),
-        Mistake("no_diagonals", "Both questions are answered, but the heads do not look at one place each. Train on until the loss is near 0. Or was your class put in only after the optimiser got the parameters? Then your layer never learns.", _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9)),
+        Mistake(
+            "course_layer",
+            "The attention inside is the course's layer. Put your own class there.",
+            _if(lambda t: isinstance(getattr(t.answer, "attention", None), MultiHeadAttention)),
+        ),
+        Mistake(
+            "weights_not_kept",
+            "Your layer keeps no weights: after a call .attn holds none.",
+            _if(lambda t: not isinstance(t.weights, Tensor)),
+        ),
+        Mistake(
+            "weights_averaged",
+            "The weights in .attn are not one table (T, T) for each sentence and head.",
+            _if(lambda t: not t.is_table),
+        ),
+        Mistake(
+            "weights_of_another_call",
+            "The weights in .attn are not those of the last call: they belong to another number of sentences.",
+            _if(lambda t: t.weights.size(0) != 256),
+        ),
+        Mistake(
+            "not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO
+        ),
+        Mistake(
+            "scores_kept",
+            "What stands in .attn are no weights: its rows do not sum to 1.",
+            _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3)),
+        ),
+        Mistake(
+            "not_trained",
+            "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of "
+            "your layer, does it take steps of a fitting size, and are the gradients set to 0 before each?",
+            _if(lambda t: max(t.shares) < 0.3),
+            read=read.TASK,
+        ),
+        Mistake(
+            "got_stuck",
+            "One question is answered and the other is not. Either the loss asks for one alone, or this run got "
+            "stuck, and another seed begins elsewhere.",
+            _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6),
+            read=read.TWO,
+        ),
+        Mistake(
+            "stopped_early",
+            "The training has begun to work, and stopped too early.",
+            _if(lambda t: min(t.shares) < 0.97),
+            read=read.TWO,
+        ),
+        Mistake(
+            "no_diagonals",
+            "Both questions are answered, but the heads do not look at one place each. Train on until the loss is "
+            "near 0. Or was your class put in only after the optimiser got the parameters? Then your layer never "
+            "learns.",
+            _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9),
+        ),
     ],
 )

@@ -93,7 +93,10 @@ def load_and_run(function, target, source, query, key, value):
     before = [p.detach().clone() for p in source.parameters()]
     function(target, source)
     if not all(p.shape == b.shape and torch.equal(p, b) for p, b in zip(source.parameters(), before)):
-        raise Unfit("source_changed", "Your transfer writes into the layer it should only read: the copy went the other way, or both ways.")
+        raise Unfit(
+            "source_changed",
+            "Your transfer writes into the layer it should only read: the copy went the other way, or both ways.",
+        )
     return target.eval()(query, key, value)
 
 
@@ -102,7 +105,9 @@ def _apart_and_run(function, target, source, query, key, value):
     own = {id(m) for m in source.modules()}
     if any(id(m) in own for m in target.modules()):
         raise Unfit(
-            "modules_shared", "One and the same linear is now part of both layers: training one would change the other. Asked for is a copy."
+            "modules_shared",
+            "One and the same linear is now part of both layers: training one would change the other. Asked for is a "
+            "copy.",
         )
     return output
 
@@ -113,7 +118,8 @@ def _own_memory_and_run(function, target, source, query, key, value):
     if any(p.untyped_storage().data_ptr() in places for p in target.parameters()):
         raise Unfit(
             "memory_shared",
-            "The outputs agree, but both layers hold the very same numbers in memory: a training step of one would change "
+            "The outputs agree, but both layers hold the very same numbers in memory: a training step of one would "
+            "change "
             "the other. Asked for is a copy.",
         )
     return output
@@ -126,7 +132,8 @@ def _transfer(name: str, signature: str, pairs: dict[str, tuple[Fresh, Fresh]], 
     return Exercise(
         name,
         signature=f"{signature} query key value",
-        expects=f"nothing to return: afterwards {target}(query, key, value) must give what {source}(query, key, value) gives.",
+        expects=f"nothing to return: afterwards {target}(query, key, value) must give "
+        f"what {source}(query, key, value) gives.",
         reference=copies(),
         parts=one_tensor(f"output of {target}"),
         apply=apply,
@@ -149,7 +156,11 @@ COMMON = (
         "The target has its own weights still: nothing was copied into it.",
         lambda target, source: None,
     ),
-    Mistake("copy_one_for_all", "All linears got the same weights.", *(copies(role * 3 + last) for role in ROLES for last in {role, "o"})),
+    Mistake(
+        "copy_one_for_all",
+        "All linears got the same weights.",
+        *(copies(role * 3 + last) for role in ROLES for last in {role, "o"}),
+    ),
     Mistake(
         "copy_half",
         "Some of the linears were copied, others keep their random weights.",
@@ -259,7 +270,12 @@ load_cloned = _transfer(
             "The linears of the list do not stand in the order you filled them in.",
             *(copies(order) for order in ORDERS),
         ),
-        Mistake("cloned_biases_forgotten", "The weights are right, the biases are not those of the layer.", copies(biases=""), copies(biases="o")),
+        Mistake(
+            "cloned_biases_forgotten",
+            "The weights are right, the biases are not those of the layer.",
+            copies(biases=""),
+            copies(biases="o"),
+        ),
         *COMMON,
     ],
 )
@@ -297,7 +313,12 @@ load_without_bias = _transfer(
         Mistake(
             "bias_has_no_place",
             "The first three linears of this spelling have no bias to copy into: it is None.",
-            Sign(lambda trials: all(isinstance(t.seen.error, (AttributeError, TypeError)) and "None" in str(t.seen.error) for t in trials)),
+            Sign(
+                lambda trials: all(
+                    isinstance(t.seen.error, (AttributeError, TypeError)) and "None" in str(t.seen.error)
+                    for t in trials
+                )
+            ),
         ),
         Mistake(
             "bias_folded_elsewhere",

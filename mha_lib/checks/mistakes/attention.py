@@ -162,7 +162,9 @@ ATTENTION = (
     Mistake(
         "att_always_causal",
         "You block the future: no query sees a later key. No mask is asked for here.",
-        attention_with(normalise=lambda s: s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf).softmax(-1)),
+        attention_with(
+            normalise=lambda s: s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf).softmax(-1)
+        ),
         read=read.AVERAGE,
     ),
     Mistake(
@@ -298,9 +300,7 @@ ATTENTION = (
     Mistake(
         "att_key_reshaped",
         "You reshape the keys where they must be transposed: the shape is right, but the numbers land elsewhere.",
-        attention_with(
-            dot=lambda q, k, v: q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2))
-        ),
+        attention_with(dot=lambda q, k, v: q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2))),
         read=read.DOT,
     ),
     Mistake(

@@ -32,7 +32,11 @@ class _Tables(TorchDispatchMode):
             self.whole_to_torch = True
         result = function(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, (tuple, list)) else (result,):
-            if isinstance(tensor, Tensor) and _KEYS in tensor.shape and tensor.untyped_storage().data_ptr() not in self.given:
+            if (
+                isinstance(tensor, Tensor)
+                and _KEYS in tensor.shape
+                and tensor.untyped_storage().data_ptr() not in self.given
+            ):
                 self._see(tensor)
         return result
 
@@ -63,9 +67,11 @@ def _law(breaks, **options):
         tables = _watched(specimen)
         if tables is None or not breaks(tables):
             return None
+        shapes = [f"{name} {tuple(x.shape)}" for name, x in zip(("query", "key", "value"), _LONG)]
+        rows = max(tables.largest, tables.together if tables.largest <= _CHUNK else 0) or _QUERIES
         return {
-            "seen on": f"query {tuple(_LONG[0].shape)}, key {tuple(_LONG[1].shape)}, value {tuple(_LONG[2].shape)}, chunk = {_CHUNK}",
-            "yours": f"{max(tables.largest, tables.together if tables.largest <= _CHUNK else 0) or _QUERIES} rows at once",
+            "seen on": f"{', '.join(shapes)}, chunk = {_CHUNK}",
+            "yours": f"{rows} rows at once",
             "expected": f"{_CHUNK} rows at once",
         }
 
@@ -81,7 +87,11 @@ def _by_chunks(query, key, value, chunk, attend, starts=None, join=lambda parts:
     return join([attend(query[..., i : i + chunk, :], i) for i in starts])
 
 
-def _piecewise(weigh=lambda scores, d, chunk: (scores / d**0.5).softmax(-1), starts=lambda length, chunk: range(0, length, chunk), **rest):
+def _piecewise(
+    weigh=lambda scores, d, chunk: (scores / d**0.5).softmax(-1),
+    starts=lambda length, chunk: range(0, length, chunk),
+    **rest,
+):
     """Return a mimic that goes wrong in how it weighs, where it starts, or how it joins."""
 
     def attend_in_chunks(query, key, value, chunk):
@@ -98,7 +108,8 @@ def _over_keys(join):
 
     def attend_in_chunks(query, key, value, chunk):
         parts = [
-            reference_attention(query, key[..., i : i + chunk, :], value[..., i : i + chunk, :])[0] for i in range(0, key.size(-2), chunk)
+            reference_attention(query, key[..., i : i + chunk, :], value[..., i : i + chunk, :])[0]
+            for i in range(0, key.size(-2), chunk)
         ]
         return join(parts)
 
@@ -111,7 +122,7 @@ def _both_cut(query, key, value, chunk):
 
 
 def _cut(axis, join, rows=lambda query, i, chunk: query[..., i : i + chunk, :], part=0, values=False, step=None):
-    """Return a mimic that cuts with split along an axis, or, if that is None, takes rows(query, start, chunk) in a loop."""
+    """Return a mimic that cuts with split along an axis, or, without one, takes rows(query, start, chunk) in a loop."""
 
     def attend_in_chunks(query, key, value, chunk):
         if axis is None:
@@ -133,7 +144,8 @@ CHUNKS = (
     ),
     Mistake(
         "chunks_over_keys",
-        "You cut the keys, and each piece of them shares out a whole budget of its own. A softmax needs all keys of its row.",
+        "You cut the keys, and each piece of them shares out a whole budget of its own. A softmax needs all keys of "
+        "its row.",
         _over_keys(sum),
         _over_keys(lambda parts: sum(parts) / len(parts)),
         _over_keys(lambda parts: torch.cat(parts, dim=-2)),
@@ -170,7 +182,8 @@ CHUNKS = (
     ),
     Mistake(
         "chunks_of_sentences",
-        "You cut the sentences, along axis 0: split and square brackets take the first axis unless they are told another.",
+        "You cut the sentences, along axis 0: split and square brackets take the first axis unless they are told "
+        "another.",
         _cut(0, 0),
         _cut(0, -2),
         _cut(None, -2, lambda query, i, chunk: query[i : i + chunk]),
@@ -199,7 +212,9 @@ CHUNKS = (
         "You cut the values as well. Every query mixes all of them.",
         _cut(-2, -2, values=True),
     ),
-    Mistake("chunks_of_weights", "You join the weights of the pieces. Their output is asked for.", _cut(-2, -2, part=1)),
+    Mistake(
+        "chunks_of_weights", "You join the weights of the pieces. Their output is asked for.", _cut(-2, -2, part=1)
+    ),
     Mistake(
         "chunks_reversed",
         "The pieces of the output stand in the wrong order.",
@@ -231,7 +246,8 @@ CHUNKS = (
     ),
     Mistake(
         "chunks_number_of_pieces",
-        "The numbers are right, but you cut into so many pieces, not into pieces of that size: they have too many rows.",
+        "The numbers are right, but you cut into so many pieces, not into pieces of that size: they have too many "
+        "rows.",
         _law(lambda tables: tables.largest == _PIECES),
     ),
     Mistake(

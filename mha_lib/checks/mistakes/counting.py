@@ -44,7 +44,13 @@ MULTIPLICATIONS = (
         Sign(_are_other_numbers(linears=True, tables=False)),
         read=read.LAYER,
     ),
-    Mistake("count_one_table", "Two products have a side for each token twice. You count one of them, or more.", _count(tables=1), _count(tables=3), Sign(_are_other_numbers(linears=False, tables=True))),
+    Mistake(
+        "count_one_table",
+        "Two products have a side for each token twice. You count one of them, or more.",
+        _count(tables=1),
+        _count(tables=3),
+        Sign(_are_other_numbers(linears=False, tables=True)),
+    ),
     Mistake(
         "count_batch_forgotten",
         "The number of sentences plays no part in your count, or not in all of it.",
@@ -59,7 +65,8 @@ MULTIPLICATIONS = (
     ),
     Mistake(
         "count_cells_only",
-        "You count the cells of the tables. Each cell of the scores is a sum over all features, and each weight multiplies a whole value.",
+        "You count the cells of the tables. Each cell of the scores is a sum over all features, and each weight "
+        "multiplies a whole value.",
         lambda B, T, d: 4 * B * T * d**2 + 2 * B * T**2,
         lambda B, T, d: 4 * B * T * d**2 + B * T**2,
     ),
@@ -133,22 +140,74 @@ def longest(budget, heads, bytes_per_number=4, tables=1):
 
 
 LONGEST_TEXT = (
-    Mistake("text_two_tables", "You make room for more than one table. Asked for is the table of weights alone.", lambda b, h: longest(b, h, tables=2)),
-    Mistake("text_heads_forgotten", "Each head has a table of its own. You count one for all.", lambda b, h: longest(b, 1)),
-    Mistake("text_bytes_forgotten", "You count one byte for each number. A 32-bit float takes more.", lambda b, h: longest(b, h, 1)),
-    Mistake("text_bits_for_bytes", "You count the bits of a number as if they were bytes.", lambda b, h: longest(b, h, 32), lambda b, h: math.isqrt(b * 8 // (h * 4))),
-    Mistake("text_other_float", "In your count a cell takes half as much memory as a 32-bit float, or twice as much.", lambda b, h: longest(b, h, 2), lambda b, h: longest(b, h, 8)),
-    Mistake("text_root_forgotten", "That many cells fit. A text has the square of its length in cells.", lambda b, h: b // (4 * h), lambda b, h: b / (4 * h)),
+    Mistake(
+        "text_two_tables",
+        "You make room for more than one table. Asked for is the table of weights alone.",
+        lambda b, h: longest(b, h, tables=2),
+    ),
+    Mistake(
+        "text_heads_forgotten", "Each head has a table of its own. You count one for all.", lambda b, h: longest(b, 1)
+    ),
+    Mistake(
+        "text_bytes_forgotten",
+        "You count one byte for each number. A 32-bit float takes more.",
+        lambda b, h: longest(b, h, 1),
+    ),
+    Mistake(
+        "text_bits_for_bytes",
+        "You count the bits of a number as if they were bytes.",
+        lambda b, h: longest(b, h, 32),
+        lambda b, h: math.isqrt(b * 8 // (h * 4)),
+    ),
+    Mistake(
+        "text_other_float",
+        "In your count a cell takes half as much memory as a 32-bit float, or twice as much.",
+        lambda b, h: longest(b, h, 2),
+        lambda b, h: longest(b, h, 8),
+    ),
+    Mistake(
+        "text_root_forgotten",
+        "That many cells fit. A text has the square of its length in cells.",
+        lambda b, h: b // (4 * h),
+        lambda b, h: b / (4 * h),
+    ),
     Mistake("text_half_for_root", "You halve where the root is asked for.", lambda b, h: b // (4 * h) // 2),
-    Mistake("text_rounded_up", "Your number is rounded up, or to the nearest: that text no longer fits.", lambda b, h: math.ceil(math.sqrt(b / (4 * h))), lambda b, h: round(math.sqrt(b / (4 * h)))),
-    Mistake("text_not_whole", "Your number is not whole. A text has no half tokens.", lambda b, h: math.sqrt(b / (4 * h))),
-    Mistake("text_one_too_short", "One token more would still fit where the budget comes out even.", lambda b, h: max(math.isqrt(max(b - 1, 0) // (4 * h)), 0)),
-    Mistake("text_one_off", "Your number is one off: the text is one token too long or too short.", lambda b, h: longest(b, h) + 1, lambda b, h: longest(b, h) - 1),
-    Mistake("text_heads_outside_root", "The heads share the budget before the root is taken, not after.", lambda b, h: math.isqrt(b // 4) // h, lambda b, h: math.isqrt(b // 4) * h),
-    Mistake("text_root_of_bytes", "You take the root of the budget before it is divided by the size of a number.", lambda b, h: math.isqrt(b // h) // 4, lambda b, h: math.isqrt(b) // (4 * h)),
+    Mistake(
+        "text_rounded_up",
+        "Your number is rounded up, or to the nearest: that text no longer fits.",
+        lambda b, h: math.ceil(math.sqrt(b / (4 * h))),
+        lambda b, h: round(math.sqrt(b / (4 * h))),
+    ),
+    Mistake(
+        "text_not_whole", "Your number is not whole. A text has no half tokens.", lambda b, h: math.sqrt(b / (4 * h))
+    ),
+    Mistake(
+        "text_one_too_short",
+        "One token more would still fit where the budget comes out even.",
+        lambda b, h: max(math.isqrt(max(b - 1, 0) // (4 * h)), 0),
+    ),
+    Mistake(
+        "text_one_off",
+        "Your number is one off: the text is one token too long or too short.",
+        lambda b, h: longest(b, h) + 1,
+        lambda b, h: longest(b, h) - 1,
+    ),
+    Mistake(
+        "text_heads_outside_root",
+        "The heads share the budget before the root is taken, not after.",
+        lambda b, h: math.isqrt(b // 4) // h,
+        lambda b, h: math.isqrt(b // 4) * h,
+    ),
+    Mistake(
+        "text_root_of_bytes",
+        "You take the root of the budget before it is divided by the size of a number.",
+        lambda b, h: math.isqrt(b // h) // 4,
+        lambda b, h: math.isqrt(b) // (4 * h),
+    ),
     Mistake(
         "text_times_heads",
-        "Your budget is multiplied by the number of heads: behind a division without brackets the next factor multiplies.",
+        "Your budget is multiplied by the number of heads: behind a division without brackets the next factor "
+        "multiplies.",
         lambda b, h: math.isqrt(b // 4 * h),
         lambda b, h: math.isqrt(b * h // 4),
     ),

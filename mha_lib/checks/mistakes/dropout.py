@@ -32,7 +32,8 @@ _UNSEEN = ("att_returns_scores_as_weights", "att_returns_log_weights", "att_deta
 DROPOUT = (
     Mistake(
         "dropout_not_applied",
-        "The dropout is given, but takes no part in the output: it is never called, called on something that the output "
+        "The dropout is given, but takes no part in the output: it is never called, called on something that the "
+        "output "
         "does not use, or switched to eval mode.",
         attention_with(drop=lambda w, d: w),
     ),
@@ -40,7 +41,9 @@ DROPOUT = (
         "dropout_on_scores",
         "Your dropout acts before the softmax. A score of 0 is not a weight of 0.",
         _dropping(lambda q, k, v, d: (_drop(q @ k.transpose(-2, -1) / math.sqrt(q.size(-1)), d).softmax(-1) @ v, None)),
-        _dropping(lambda q, k, v, d: ((_drop(q @ k.transpose(-2, -1), d) / math.sqrt(q.size(-1))).softmax(-1) @ v, None)),
+        _dropping(
+            lambda q, k, v, d: ((_drop(q @ k.transpose(-2, -1), d) / math.sqrt(q.size(-1))).softmax(-1) @ v, None)
+        ),
     ),
     Mistake(
         "dropout_on_output",

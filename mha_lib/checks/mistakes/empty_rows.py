@@ -133,7 +133,8 @@ BLOCKED_ROWS = (
     ),
     Mistake(
         "rows_exp_of_scores",
-        "The exponential is taken of the scores as they are: a large one behind the mask becomes infinite, very low ones all "
+        "The exponential is taken of the scores as they are: a large one behind the mask becomes infinite, very low "
+        "ones all "
         "become 0. The largest score of the row must come off first.",
         *(_exp_times_mask(divide) for divide in _DIVIDED),
     ),

@@ -17,7 +17,8 @@ LAYER = (
     # what shows in the parts of a module, or in the sizes on which it raises
     Mistake(
         "mha_no_parameters",
-        "Your module registers no parameters: linears in a plain list or made in forward are invisible to an optimiser.",
+        "Your module registers no parameters: linears in a plain list or made in forward are invisible to an "
+        "optimiser.",
         layer.no_parameters,
         read=read.CLONES,
     ),
@@ -29,12 +30,14 @@ LAYER = (
     ),
     Mistake(
         "mha_split_then_small_linear",
-        "You split first and send every head through one small linear. The linears see all features; the split comes after.",
+        "You split first and send every head through one small linear. The linears see all features; the split comes "
+        "after.",
         layer.small_linear,
     ),
     Mistake(
         "mha_one_head_for_k_and_v",
-        "Keys and values have a single head, shared by all heads of the queries. That is another layer, multi-query attention.",
+        "Keys and values have a single head, shared by all heads of the queries. That is another layer, multi-query "
+        "attention.",
         layer.one_key_head,
     ),
     Mistake(
@@ -131,7 +134,8 @@ LAYER = (
     ),
     Mistake(
         "mha_dropout_in_two_places",
-        "Your dropout acts on the weights, and in another place as well: on inputs, heads or output. Here it acts on the "
+        "Your dropout acts on the weights, and in another place as well: on inputs, heads or output. Here it acts on "
+        "the "
         "weights alone.",
         layer.dropped_in_two_places,
         read=read.DROP,
@@ -203,7 +207,8 @@ LAYER = (
     ),
     Mistake(
         "mha_no_projections",
-        "The heads are slices of the raw inputs: the linears for query, key and value are missing, or are not used in front "
+        "The heads are slices of the raw inputs: the linears for query, key and value are missing, or are not used in "
+        "front "
         "of the attention.",
         layer.one_linear_only,
         layer_with(through=lambda: (None, None, None)),

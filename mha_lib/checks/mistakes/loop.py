@@ -8,7 +8,9 @@ from mha_lib.checks.case import Mistake
 from mha_lib.checks.recipe import heads_with, times_of
 
 
-def _looped(x, weights, num_heads, rows=lambda w, i, d: w[i * d : (i + 1) * d], join=lambda heads: torch.cat(heads, -1)):
+def _looped(
+    x, weights, num_heads, rows=lambda w, i, d: w[i * d : (i + 1) * d], join=lambda heads: torch.cat(heads, -1)
+):
     """Chapter 1's head, num_heads times, each on its own slice of the weights; joined."""
     width, heads = x.size(-1) // num_heads, []
     for i in range(num_heads):
@@ -61,7 +63,7 @@ def _by_pieces_of_the_sentence(axis):
 
 
 def _whole(*wide, give=0):
-    """Return the mimic in which some of the three projections keep their full width; it joins part give of every pair."""
+    """Return the mimic in which some projections keep their full width; it joins part give of every pair."""
 
     def loop(x, w_q, w_k, w_v, num_heads):
         width, heads = x.size(-1) // num_heads, []
@@ -106,7 +108,8 @@ LOOP = (
     ),
     Mistake(
         "loop_weight_not_transposed",
-        "You multiply with a slice of the weight as it lies: its rows are outputs, and x meets them instead of its columns.",
+        "You multiply with a slice of the weight as it lies: its rows are outputs, and x meets them instead of its "
+        "columns.",
         _loop_with(rows=lambda w, i, d: w[i * d : (i + 1) * d].T),
     ),
     Mistake(
@@ -177,7 +180,8 @@ LOOP = (
     ),
     Mistake(
         "loop_scale_twice",
-        "In all, the scores are divided by the width of a head: once by it, or twice by its root. One root is enough, and "
+        "In all, the scores are divided by the width of a head: once by it, or twice by its root. One root is enough, "
+        "and "
         "mha_lib.attention takes it.",
         _divided_by_width,
         read=read.SCALE,
@@ -219,7 +223,12 @@ LOOP = (
         "You make d_k heads of num_heads features. It should be num_heads heads of d_k features.",
         _count_for_width,
     ),
-    Mistake("loop_without_scale", "The scores are not divided by the root of the width of a head.", _without_scale, read=read.SCALE),
+    Mistake(
+        "loop_without_scale",
+        "The scores are not divided by the root of the width of a head.",
+        _without_scale,
+        read=read.SCALE,
+    ),
     Mistake(
         "loop_roles_mixed_up",
         "Two of the three projections are the same, or exchanged.",

@@ -35,7 +35,8 @@ def _is_one_line(trials) -> bool:
 
 ONE_AXIS = Mistake(
     "mask_of_one_axis",
-    "Your mask has one axis of places, and needs two: the places of the queries in a column, beside those of the keys in a row.",
+    "Your mask has one axis of places, and needs two: the places of the queries in a column, beside those of the keys "
+    "in a row.",
     Sign(_is_one_line),
 )
 
@@ -167,7 +168,8 @@ PADDING = (
     ),
     Mistake(
         "pad_keeps_ids",
-        "Your mask holds the ids of the real tokens. A word may have the id 0, and counts as blocked then: say True or False of each.",
+        "Your mask holds the ids of the real tokens. A word may have the id 0, and counts as blocked then: say True "
+        "or False of each.",
         lambda t, p: (t * (t != p)).unsqueeze(1),
     ),
     Mistake(
@@ -360,12 +362,14 @@ WINDOW = (
     ),
     Mistake(
         "window_wrong_sign",
-        "The limit in the past lies on the other side of the diagonal, and hardly anything is left: below the diagonal its offset is negative.",
+        "The limit in the past lies on the other side of the diagonal, and hardly anything is left: below the "
+        "diagonal its offset is negative.",
         *(lambda n, w, more=more: _ones(n).tril().triu(w + more) for more in (-1, 0, 1)),
     ),
     Mistake(
         "window_begins_before_the_text",
-        "Your slices begin before the start of the text. A negative place counts from the end, and such a slice is empty.",
+        "Your slices begin before the start of the text. A negative place counts from the end, and such a slice is "
+        "empty.",
         _by_slices,
     ),
     Mistake(

@@ -100,7 +100,10 @@ SOFTMAX_ROWS = (
     Mistake(
         "softmax_min_max",
         "You stretch each row from 0 to 1 and divide by its sum. A softmax takes the exponential of every score.",
-        lambda s: (n := (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True))) / n.sum(-1, keepdim=True),
+        lambda s: (
+            (n := (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True)))
+            / n.sum(-1, keepdim=True)
+        ),
         lambda s: (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True)),
     ),
     Mistake(
@@ -135,7 +138,8 @@ STABLE_SOFTMAX = (
     ),
     Mistake(
         "softmax_more_than_max",
-        "What you take off can be larger than the row's own maximum: in a row far below it every exponential is 0, and 0/0 is NaN.",
+        "What you take off can be larger than the row's own maximum: in a row far below it every exponential is 0, "
+        "and 0/0 is NaN.",
         lambda s: _hand(s, s.abs().amax(-1, keepdim=True)),
         lambda s: _hand(s, s.amax(-1, keepdim=True).clamp_min(0.0)),
     ),
@@ -158,7 +162,8 @@ STABLE_SOFTMAX = (
     ),
     Mistake(
         "softmax_global_max_epsilon",
-        "You take off the maximum of the whole tensor. In a row far below it every exponential is 0, and all weights of the row "
+        "You take off the maximum of the whole tensor. In a row far below it every exponential is 0, and all weights "
+        "of the row "
         "are 0 with it: a small number in the denominator hides only the NaN.",
         *(
             lambda s, low=low: (e := (s - s.max()).exp()) / (e.sum(-1, keepdim=True) + low)
@@ -177,7 +182,8 @@ STABLE_SOFTMAX = (
     ),
     Mistake(
         "softmax_max_after_exp",
-        "You take the maximum off behind the exponential. There it is too late: large scores have become infinite, and what is "
+        "You take the maximum off behind the exponential. There it is too late: large scores have become infinite, "
+        "and what is "
         "left is no exponential any more.",
         lambda s: (e := s.exp() - s.exp().amax(-1, keepdim=True)) / e.sum(-1, keepdim=True),
         lambda s: (e := s.exp()) / e.amax(-1, keepdim=True),

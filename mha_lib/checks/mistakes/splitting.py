@@ -37,7 +37,8 @@ SPLIT = (
     ),
     Mistake(
         "split_folds_batch",
-        "You fold the heads into the batch and out again without moving an axis: sentences, heads and tokens get mixed.",
+        "You fold the heads into the batch and out again without moving an axis: sentences, heads and tokens get "
+        "mixed.",
         lambda x, h: x.reshape(h, x.size(0), x.size(1), -1).transpose(0, 1),
         lambda x, h: x.reshape(x.size(0) * h, x.size(1), -1).reshape(h, x.size(0), x.size(1), -1).transpose(0, 1),
     ),
@@ -50,7 +51,8 @@ SPLIT = (
     ),
     Mistake(
         "split_after_exchange",
-        "You exchange tokens and features first, and cut then. A head no longer holds neighbouring features of a token.",
+        "You exchange tokens and features first, and cut then. A head no longer holds neighbouring features of a "
+        "token.",
         lambda x, h: x.transpose(1, 2).reshape(x.size(0), h, x.size(1), -1),
         read=read.CUT,
     ),
@@ -223,7 +225,10 @@ SUM = (
     Mistake(
         "sum_before_the_product",
         "You add the heads up, or average them, before they meet their blocks. Each goes through its own block first.",
-        *(lambda h, w, add=add: add(h, 1) @ torch.stack(w.T.split(h.size(-1))).sum(0) for add in (torch.sum, torch.mean)),
+        *(
+            lambda h, w, add=add: add(h, 1) @ torch.stack(w.T.split(h.size(-1))).sum(0)
+            for add in (torch.sum, torch.mean)
+        ),
     ),
     Mistake(
         "sum_one_term_left",
@@ -241,7 +246,11 @@ SUM = (
         lambda h, w: terms(h, w).sum(2),
         lambda h, w: terms(h, w).sum(0),
     ),
-    Mistake("sum_of_everything", "You add everything up to one number. Only the heads are added up.", lambda h, w: sum_of(h, w).sum()),
+    Mistake(
+        "sum_of_everything",
+        "You add everything up to one number. Only the heads are added up.",
+        lambda h, w: sum_of(h, w).sum(),
+    ),
     Mistake(
         "sum_count_for_width",
         "You take the number of heads for the width of one: your blocks are too wide, or too narrow.",

@@ -38,7 +38,12 @@ def _is_root_times_a_number(trials) -> bool:
 
 def _scatters(trials) -> bool:
     ratios = _ratios(trials)
-    return len(ratios) > 2 and all(0.4 < r < 1.7 for r in ratios) and any(r < 1 for r in ratios) and any(r > 1 for r in ratios)
+    return (
+        len(ratios) > 2
+        and all(0.4 < r < 1.7 for r in ratios)
+        and any(r < 1 for r in ratios)
+        and any(r > 1 for r in ratios)
+    )
 
 
 def _is_mean_of_absolute_values(trials) -> bool:
@@ -73,13 +78,23 @@ SCORE_STD = (
     Mistake("std_inverted", "That is one over the spread.", lambda d: d**-0.5, lambda d: 1 / d),
     Mistake("std_half", "Half the width is right for d_k = 4 alone.", lambda d: d / 2),
     Mistake("std_log", "The spread does not grow like a logarithm.", lambda d: math.log(d), lambda d: math.log2(d)),
-    Mistake("std_fixed", "Your number does not depend on d_k, or hardly.", Sign(lambda trials: _all_alike(trials)), Sign(_hardly_grows)),
+    Mistake(
+        "std_fixed",
+        "Your number does not depend on d_k, or hardly.",
+        Sign(lambda trials: _all_alike(trials)),
+        Sign(_hardly_grows),
+    ),
     Mistake(
         "std_of_one",
-        "Your number is NaN: the spread of one score alone is none. Draw many pairs, and take the spread of their scores.",
+        "Your number is NaN: the spread of one score alone is none. Draw many pairs, and take the spread of their "
+        "scores.",
         Sign(_is_nan),
     ),
-    Mistake("std_is_mean", "Your number lies near 0: that is the mean of the scores. Asked for is how far they spread around it.", Sign(_is_near_zero)),
+    Mistake(
+        "std_is_mean",
+        "Your number lies near 0: that is the mean of the scores. Asked for is how far they spread around it.",
+        Sign(_is_near_zero),
+    ),
     Mistake(
         "std_whole_number",
         "Your root is cut off to a whole number: it is right for 4, 9 or 64 features, and not for all.",
@@ -103,13 +118,15 @@ SCORE_STD = (
     ),
     Mistake(
         "std_of_sums",
-        "Your number is too large by the root of 2: so wide spreads a sum of two vectors, or a vector multiplied with itself. "
+        "Your number is too large by the root of 2: so wide spreads a sum of two vectors, or a vector multiplied with "
+        "itself. "
         "A score multiplies two different ones.",
         lambda d: math.sqrt(2 * d),
     ),
     Mistake(
         "std_times_a_number",
-        "Your number grows like the root of d_k, but with a factor in front. Have the entries that you draw mean 0 and spread 1?",
+        "Your number grows like the root of d_k, but with a factor in front. Have the entries that you draw mean 0 "
+        "and spread 1?",
         Sign(_is_root_times_a_number),
     ),
     Mistake("std_few_draws", "Your numbers scatter around the right ones. Draw more pairs.", Sign(_scatters)),
@@ -170,10 +187,15 @@ DIVISOR = (
     ),
     Mistake(
         "divisor_spread_as_mean",
-        "You draw numbers around the spread: it has become their mean. Their mean is 0, and the spread is how far they reach around it.",
+        "You draw numbers around the spread: it has become their mean. Their mean is 0, and the spread is how far "
+        "they reach around it.",
         lambda d, a, b: math.sqrt(d * (a * a + b * b + 1)),
     ),
-    Mistake("divisor_is_mean", "Your number lies near 0: that is the mean of the scores, not how far they spread.", Sign(_is_near_zero)),
+    Mistake(
+        "divisor_is_mean",
+        "Your number lies near 0: that is the mean of the scores, not how far they spread.",
+        Sign(_is_near_zero),
+    ),
     Mistake(
         "divisor_inverted",
         "That is the number to multiply with. Asked for is the one to divide by.",

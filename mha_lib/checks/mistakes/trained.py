@@ -160,9 +160,23 @@ def columns(layer, head):
 
 
 SWITCH_OFF = (
-    Mistake("off_rows", "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.", zeroed(lambda l, i: l.w_o.weight[_block(l, i)].zero_()), zeroed(lambda l, i: l.w_o.weight[i].zero_())),
-    Mistake("off_bias_too", "The bias of the last linear belongs to no head, and you zero it as well.", zeroed(lambda l, i: (columns(l, i), l.w_o.bias.zero_())), zeroed(lambda l, i: (columns(l, i), l.w_o.bias[_block(l, i)].zero_()))),
-    Mistake("off_one_column", "You zero one column. A head has as many as it has features.", zeroed(lambda l, i: l.w_o.weight[:, i].zero_())),
+    Mistake(
+        "off_rows",
+        "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.",
+        zeroed(lambda l, i: l.w_o.weight[_block(l, i)].zero_()),
+        zeroed(lambda l, i: l.w_o.weight[i].zero_()),
+    ),
+    Mistake(
+        "off_bias_too",
+        "The bias of the last linear belongs to no head, and you zero it as well.",
+        zeroed(lambda l, i: (columns(l, i), l.w_o.bias.zero_())),
+        zeroed(lambda l, i: (columns(l, i), l.w_o.bias[_block(l, i)].zero_())),
+    ),
+    Mistake(
+        "off_one_column",
+        "You zero one column. A head has as many as it has features.",
+        zeroed(lambda l, i: l.w_o.weight[:, i].zero_()),
+    ),
     Mistake(
         "off_one_column_left",
         "One column of the head is left: where a slice ends is no part of it.",
@@ -171,7 +185,8 @@ SWITCH_OFF = (
     ),
     Mistake(
         "off_input_features",
-        "You zero columns of a projection: features of the input, which all heads read. What a head makes of them are rows there.",
+        "You zero columns of a projection: features of the input, which all heads read. What a head makes of them are "
+        "rows there.",
         *(zeroed(lambda l, i, n=n: getattr(l, n).weight[:, _block(l, i)].zero_()) for n in ("w_v", "w_q", "w_k")),
         zeroed(lambda l, i: [getattr(l, n).weight[:, _block(l, i)].zero_() for n in ("w_q", "w_k", "w_v")]),
     ),
@@ -180,15 +195,56 @@ SWITCH_OFF = (
         "The term of the head is weaker, or its sign is turned. It must be gone.",
         *(zeroed(lambda l, i, c=c: l.w_o.weight[:, _block(l, i)].mul_(c)) for c in (0.5, 0.1, 0.01, -1.0)),
     ),
-    Mistake("off_interleaved", "You zero every h-th column. The columns of a head are neighbours.", zeroed(lambda l, i: l.w_o.weight[:, i :: l.num_heads].zero_())),
-    Mistake("off_width_is_count", "You take the number of heads for the width of one.", zeroed(lambda l, i: l.w_o.weight[:, i * l.num_heads : (i + 1) * l.num_heads].zero_())),
-    Mistake("off_same_head_always", "You switch off the same head whatever is asked for.", zeroed(lambda l, i: columns(l, 0)), zeroed(lambda l, i: columns(l, l.num_heads - 1))),
-    Mistake("off_from_there_on", "You zero from that head on to the end, or up to it.", zeroed(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()), zeroed(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_())),
-    Mistake("off_the_others", "You switch off all heads but this one.", zeroed(lambda l, i: [columns(l, j) for j in range(l.num_heads) if j != i])),
+    Mistake(
+        "off_interleaved",
+        "You zero every h-th column. The columns of a head are neighbours.",
+        zeroed(lambda l, i: l.w_o.weight[:, i :: l.num_heads].zero_()),
+    ),
+    Mistake(
+        "off_width_is_count",
+        "You take the number of heads for the width of one.",
+        zeroed(lambda l, i: l.w_o.weight[:, i * l.num_heads : (i + 1) * l.num_heads].zero_()),
+    ),
+    Mistake(
+        "off_same_head_always",
+        "You switch off the same head whatever is asked for.",
+        zeroed(lambda l, i: columns(l, 0)),
+        zeroed(lambda l, i: columns(l, l.num_heads - 1)),
+    ),
+    Mistake(
+        "off_from_there_on",
+        "You zero from that head on to the end, or up to it.",
+        zeroed(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()),
+        zeroed(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_()),
+    ),
+    Mistake(
+        "off_the_others",
+        "You switch off all heads but this one.",
+        zeroed(lambda l, i: [columns(l, j) for j in range(l.num_heads) if j != i]),
+    ),
     Mistake("off_all", "You switch off all heads.", zeroed(lambda l, i: l.w_o.weight.zero_())),
-    Mistake("off_a_neighbour", "You switch off a neighbour: the heads count from 0.", zeroed(lambda l, i: columns(l, i - 1)), zeroed(lambda l, i: columns(l, i + 1))),
-    Mistake("off_queries", "You changed where the head looks. Its term is still there.", *(zeroed(lambda l, i, n=n: (getattr(l, n).weight[_block(l, i)].zero_(), getattr(l, n).bias[_block(l, i)].zero_())) for n in ("w_q", "w_k")), *(zeroed(lambda l, i, n=n: getattr(l, n).weight[_block(l, i)].zero_()) for n in ("w_q", "w_k"))),
-    Mistake("off_values_bias_left", "The values of the head are 0 but for their bias, and that still goes through.", zeroed(lambda l, i: l.w_v.weight[_block(l, i)].zero_())),
+    Mistake(
+        "off_a_neighbour",
+        "You switch off a neighbour: the heads count from 0.",
+        zeroed(lambda l, i: columns(l, i - 1)),
+        zeroed(lambda l, i: columns(l, i + 1)),
+    ),
+    Mistake(
+        "off_queries",
+        "You changed where the head looks. Its term is still there.",
+        *(
+            zeroed(
+                lambda l, i, n=n: (getattr(l, n).weight[_block(l, i)].zero_(), getattr(l, n).bias[_block(l, i)].zero_())
+            )
+            for n in ("w_q", "w_k")
+        ),
+        *(zeroed(lambda l, i, n=n: getattr(l, n).weight[_block(l, i)].zero_()) for n in ("w_q", "w_k")),
+    ),
+    Mistake(
+        "off_values_bias_left",
+        "The values of the head are 0 but for their bias, and that still goes through.",
+        zeroed(lambda l, i: l.w_v.weight[_block(l, i)].zero_()),
+    ),
     Mistake("off_nothing", "Nothing was switched off: the layer's own weight is as before.", lambda l, i: None),
     Mistake(
         "off_grad_mode",
@@ -220,12 +276,35 @@ def _difference(model, head):
 
 
 WITHOUT = (
-    Mistake("without_nothing_off", "That is the accuracy of the whole model: when you measured, the head was on.", lambda m, i: lookups.accuracy(m)),
-    Mistake("without_the_others", "You measured with this head alone, the others off.", _accuracy_with(lambda l, i: [columns(l, j) for j in range(l.num_heads) if j != i])),
+    Mistake(
+        "without_nothing_off",
+        "That is the accuracy of the whole model: when you measured, the head was on.",
+        lambda m, i: lookups.accuracy(m),
+    ),
+    Mistake(
+        "without_the_others",
+        "You measured with this head alone, the others off.",
+        _accuracy_with(lambda l, i: [columns(l, j) for j in range(l.num_heads) if j != i]),
+    ),
     Mistake("without_all", "You measured with all heads off.", _accuracy_with(lambda l, i: l.w_o.weight.zero_())),
-    Mistake("without_a_neighbour", "You measured without a neighbour of that head, or without the same head always.", *(_accuracy_with(lambda l, i, f=f: columns(l, f(i, l.num_heads))) for f in (lambda i, h: (i + 1) % h, lambda i, h: (i - 1) % h, lambda i, h: 0, lambda i, h: h - 1))),
-    Mistake("without_loss_of_accuracy", "That is how much the loss of the head costs. Asked for is what is left.", _difference),
-    Mistake("without_one_column", "One feature of the head was off when you measured, not all.", _accuracy_with(lambda l, i: l.w_o.weight[:, i].zero_())),
+    Mistake(
+        "without_a_neighbour",
+        "You measured without a neighbour of that head, or without the same head always.",
+        *(
+            _accuracy_with(lambda l, i, f=f: columns(l, f(i, l.num_heads)))
+            for f in (lambda i, h: (i + 1) % h, lambda i, h: (i - 1) % h, lambda i, h: 0, lambda i, h: h - 1)
+        ),
+    ),
+    Mistake(
+        "without_loss_of_accuracy",
+        "That is how much the loss of the head costs. Asked for is what is left.",
+        _difference,
+    ),
+    Mistake(
+        "without_one_column",
+        "One feature of the head was off when you measured, not all.",
+        _accuracy_with(lambda l, i: l.w_o.weight[:, i].zero_()),
+    ),
     Mistake(
         "without_rows",
         "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.",
@@ -233,7 +312,18 @@ WITHOUT = (
         _accuracy_with(lambda l, i: l.w_o.weight[i].zero_()),
     ),
     Mistake("without_swapped", "The two questions stand in the wrong order.", lambda m, i: accuracy_off(m, i)[::-1]),
-    Mistake("without_from_there_on", "You measured without that head and those behind it, or before it.", _accuracy_with(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()), _accuracy_with(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_())),
-    Mistake("without_share_wrong", "That is the share of wrong answers.", lambda m, i: [1 - s for s in accuracy_off(m, i)]),
-    Mistake("without_percent", "That is in percent. Asked for are shares between 0 and 1.", lambda m, i: [100 * s for s in accuracy_off(m, i)]),
+    Mistake(
+        "without_from_there_on",
+        "You measured without that head and those behind it, or before it.",
+        _accuracy_with(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()),
+        _accuracy_with(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_()),
+    ),
+    Mistake(
+        "without_share_wrong", "That is the share of wrong answers.", lambda m, i: [1 - s for s in accuracy_off(m, i)]
+    ),
+    Mistake(
+        "without_percent",
+        "That is in percent. Asked for are shares between 0 and 1.",
+        lambda m, i: [100 * s for s in accuracy_off(m, i)],
+    ),
 )
