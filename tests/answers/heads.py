@@ -44,6 +44,7 @@ WRONG = (
             ("split_view_directly", "x.view(B, h, T, d)"),
             ("split_view_directly", "x.reshape(B * h, T, d).view(B, h, T, d)"),
             ("split_view_directly", "x.flatten(1).reshape(B, h, T, -1)"),
+            ("split_view_directly", "x.reshape(B, h, d, T).transpose(2, 3)"),
             ("split_no_transpose", "x.view(B, T, h, d)"),
             ("split_no_transpose", "torch.stack(x.split(d, -1), 2)"),
             ("split_head_axis_first", "torch.stack(x.split(d, dim=-1))"),
@@ -95,6 +96,7 @@ WRONG = (
             ("sum_wrong_blocks", "sum(heads[:, i] @ weight[i * d:(i + 1) * d].T for i in range(h))"),
             ("sum_first_block_for_all", "sum(heads[:, i] @ weight[:, :d].T for i in range(h))"),
             ("sum_wrong_blocks", "sum(x @ w.T for x, w in zip(heads.unbind(1), weight.chunk(h, 0)))"),
+            ("sum_weight_reshaped", "torch.einsum('bhtd,hdo->bto', heads, weight.reshape(h, d, -1))"),
             ("sum_counted_by_head", "sum(heads.transpose(1, 2).flatten(2) @ weight.T for _ in range(h))"),
             ("sum_before_the_product", "heads.sum(1) @ weight.view(-1, h, d).sum(1).T"),
             ("sum_before_the_product", "sum(heads.mean(1) @ weight[:, i * d:(i + 1) * d].T for i in range(h))"),
@@ -140,6 +142,8 @@ WRONG = (
             ("mha_not_merged", [f"{GIVE} -> return weights @ v, weights"]),
             ("mha_weights_averaged", [f"{GIVE} -> return merge(weights @ v), weights.mean(1)"]),
             ("not_a_pair", [f"{GIVE} -> return merge(weights @ v)"]),
+            ("att_returns_scores_as_weights", [f"{GIVE} -> return merge(weights @ v), scores"]),
+            ("mha_merge_view+mha_mask_inverted_for_sdpa", [f"{MERGE} -> return x.reshape(x.size(0), x.size(2), -1)", f"{FILL} -> scores = scores.masked_fill(mask.unsqueeze(1), -1e9)"]),
         ]
     ]
 )
@@ -226,6 +230,7 @@ WRONG += [
         ("loop_not_joined", [f"{JOIN} -> return torch.stack(outputs, dim=1)"]),
         ("loop_not_joined", [f"{JOIN} -> return torch.stack(outputs)"]),
         ("loop_joined_along_tokens", [f"{JOIN} -> return torch.cat(outputs, dim=1)"]),
+        ("loop_joined_without_moving", [f"{JOIN} -> return torch.stack(outputs, 1).reshape(x.shape)"]),
         ("loop_joined_along_tokens", [f"{JOIN} -> return torch.cat(outputs)"]),
         ("loop_features_interleaved", [f"{JOIN} -> return torch.stack(outputs, dim=-1).reshape(B, T, d_model)"]),
         ("loop_added_up", [f"{JOIN} -> return sum(outputs)"]),

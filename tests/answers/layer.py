@@ -108,6 +108,7 @@ _WRONG_LAYERS = [
     ("mha_no_output_projection", [f"{GIVE} -> return self.merge(mixed)"]),
     ("mha_no_projections", ["q, k, v = self.w_q(query), self.w_k(key), self.w_v(value) -> q, k, v = query, key, value", f"{GIVE} -> return self.w_o(self.w_v(self.merge(mixed)))"]),
     ("mha_bias_left_out", ["q, k, v = self.w_q(query), self.w_k(key), self.w_v(value) -> q, k, v = query @ self.w_q.weight.T, key @ self.w_k.weight.T, value @ self.w_v.weight.T"]),
+    ("mha_weights_first", [f"{GIVE} -> return weights, self.w_o(self.merge(mixed))"]),
     ("mha_bias_left_out", [f"{GIVE} -> return self.merge(mixed) @ self.w_o.weight.T"]),
     ("att_key_value_swapped", ["q, k, v = self.w_q(query), self.w_k(key), self.w_v(value) -> q, v, k = self.w_q(query), self.w_k(key), self.w_v(value)"]),
     ("mha_activation_inside", [f"{MIX} -> mixed = F.relu(weights @ v)"]),

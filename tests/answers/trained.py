@@ -90,6 +90,8 @@ WRONG = [
         ("looks_queries_apart", [f"{MEAN} -> return seen.mean(0)"]),
         ("looks_through_other_axes", [f"{SEEN} -> seen = torch.diagonal(weights, offset=-back)"]),
         ("looks_through_other_axes", [f"{SEEN} -> seen = weights.diagonal(-back)", f"{MEAN} -> return seen.mean(0)"]),
+        ("looks_through_other_axes", [f"{SEEN} -> seen = torch.diagonal(weights, offset=-back, dim1=1, dim2=2)"]),
+        ("looks_mean_over_cells", [f"{SEEN} -> seen = weights.tril(-back) - weights.tril(-back - 1)", f"{MEAN} -> return seen.mean(dim=(0, 2, 3))"]),
         ("looks_from_the_next_query", [f"{SEEN} -> seen = torch.stack([weights[:, :, i, i - back] for i in range(back + 1, weights.size(-1))], dim=-1) if weights.size(-1) > back + 1 else weights[..., :0, 0]"]),
         ("looks_divided_by_heads", [f"{MEAN} -> return seen.sum(dim=(0, -1)) / (seen.size(1) * seen.size(2))"]),
         ("looks_at_a_block", [f"{SEEN} -> seen = weights[:, :, back:, :-back].flatten(2)"]),

@@ -58,6 +58,8 @@ WRONG = [
         ("par_bias_forgotten", ["linear.bias.copy_(bias) -> pass", f"{OUT_BIAS} -> pass"]),
         ("par_bias_forgotten", ["linear.bias.copy_(bias) -> pass"]),
         ("copy_transposed", ["linear.weight.copy_(weight) -> linear.weight.copy_(weight.T)", f"{OUT_WEIGHT} -> mine.w_o.weight.copy_(torch_mha.out_proj.weight.T)"]),
+        ("copy_transposed", [f"{OUT_WEIGHT} -> mine.w_o.weight.copy_(torch_mha.out_proj.weight.T)"]),
+        ("copy_biases_elsewhere", ["linear.bias.copy_(bias) -> linear.bias.copy_(biases[0])"]),
         ("copy_nothing", [f"{OUT_WEIGHT} -> pass", f"{OUT_BIAS} -> pass", "linear.weight.copy_(weight) -> pass", "linear.bias.copy_(bias) -> pass"]),
         ("copy_one_for_all", [f"{CHUNKS} -> weights, biases = [torch_mha.in_proj_weight[:12]] * 3, [torch_mha.in_proj_bias[:12]] * 3"]),
         ("copy_grad_mode", ["with torch.no_grad(): -> if True:"]),

@@ -129,6 +129,12 @@ scores = Exercise(
             lambda q, k: q.flatten(0, -2) @ k.flatten(0, -2).T,
         ),
         Mistake(
+            "scores_of_one_sentence",
+            "You take the keys of one sentence for all, or give the scores of one sentence alone.",
+            lambda q, k: q @ k[:1].transpose(-2, -1),
+            lambda q, k: _scores(q[0], k[0]),
+        ),
+        Mistake(
             "scores_softmax",
             "You already turned the scores into weights. Here the plain dot products are asked for.",
             lambda q, k: _scores(q, k).softmax(-1),

@@ -131,8 +131,9 @@ call_torch = Exercise(
         ),
         Mistake(
             "par_weights_averaged",
-            "Your weights are the mean over the heads. Asked for is one table for each head.",
+            "Your weights are the mean over the heads, or their sum. Asked for is one table for each head.",
             _call_with(_per_head, average=True),
+            lambda *given: ((right := _reference_call(*given))[0], right[1].sum(1)),
         ),
         Mistake(
             "par_no_weights", "The layer was told not to return its weights.", _call_with(_per_head, need_weights=False)
@@ -320,6 +321,14 @@ mask_for = Exercise(
             "Your heads have an axis of their own. PyTorch's layer wants sentences and heads in one.",
             _changed(torch=lambda m, h: (~m).unsqueeze(1).repeat(1, h, 1, 1)),
             _changed(torch=lambda m, h: (~m).repeat(h, 1, 1, 1)),
+        ),
+        Mistake(
+            "cloned_repeated",
+            "Only PyTorch's layer wants copies for the heads.",
+            _changed(cloned=lambda m, h: m.repeat_interleave(h, 0)),
+            _changed(cloned=lambda m, h: m.unsqueeze(1).repeat(1, h, 1, 1)),
+            _changed(split_combine=lambda m, h: m.unsqueeze(1).repeat(1, h, 1, 1)),
+            _changed(split_combine=lambda m, h: m.repeat_interleave(h, 0)),
         ),
         Mistake(
             "split_combine_axis_elsewhere",

@@ -60,13 +60,14 @@ def copies(
     biases: str = ROLES,
     bias_order: str = "",
     zeroed: str = "",
-    turn: bool = False,
+    turn: str = "",
     cut: Callable | None = None,
     blend: Callable = lambda own, given: given,
     blended: str = ROLES,
 ) -> Callable:
     """Return a transfer: which role each place gets, what is copied at all, which biases become 0, how q, k, v are cut.
 
+    turn: the places whose weights are turned over.
     blend: what the numbers of a place become, from its own and those given, in the places blended.
     """
 
@@ -78,7 +79,7 @@ def copies(
         with torch.no_grad():
             for place, role, other in zip(ROLES, order, bias_order or order):
                 if place in weights:
-                    weight = given[role][0].T if turn else given[role][0]
+                    weight = given[role][0].T if place in turn else given[role][0]
                     taken[place][0].copy_(blend(taken[place][0], weight) if place in blended else weight)
                 if taken[place][1] is not None and place in zeroed:
                     taken[place][1].zero_()
@@ -147,10 +148,14 @@ _SOME = ["".join(s) for n in (1, 2, 3) for s in itertools.combinations(ROLES, n)
 BIASES_ELSEWHERE = Mistake(
     "copy_biases_elsewhere",
     "The weights stand in the right places, their biases do not.",
-    *(copies(bias_order="".join(o) + "o") for o in itertools.permutations("qkv") if o != tuple("qkv")),
+    *(copies(bias_order="".join(o) + "o") for o in itertools.product("qkv", repeat=3) if o != tuple("qkv")),
 )
 COMMON = (
-    Mistake("copy_transposed", "Your weights are turned over. Both sides store them as (out, in).", copies(turn=True)),
+    Mistake(
+        "copy_transposed",
+        "Your weights are turned over. Both sides store them as (out, in).",
+        *(copies(turn=places) for places in (ROLES, "qkv", "o")),
+    ),
     Mistake(
         "copy_nothing",
         "The target has its own weights still: nothing was copied into it.",

@@ -50,6 +50,7 @@ ATTENTION = (
         "att_returns_scores_as_weights",
         "Your output is right, but the second part of the pair holds the scores, before the softmax.",
         attention_with(give=lambda o, w, s: (o, s)),
+        *(attention_with(give=lambda o, w, s, low=low: (o, s.clamp_min(low))) for low in (-1e9, torch.finfo().min)),
         attention_with(
             scale=times(lambda q, k, v: 1.0),
             normalise=lambda s: s,

@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 
 from mha_lib.checks import read
-from mha_lib.checks.case import Mistake
+from mha_lib.checks.case import Mistake, Sign
 from mha_lib.checks.classes import layer
 from mha_lib.checks.mistakes.heads import head_mistakes
 from mha_lib.checks.recipe import layer_with, linear
@@ -11,6 +11,14 @@ from mha_lib.checks.recipe import layer_with, linear
 
 def _without_bias(weights, role, x):
     return F.linear(x, weights[role][0])
+
+
+def _returns_weights(trials) -> bool:
+    """Say whether what comes out has the rows of weights, one table for each head."""
+    seen = [part.detach() for t in trials if not t.probe.gradient for part in t.seen.parts.values()]
+    return bool(seen) and all(
+        x.dim() == 4 and bool((x.sum(-1) - 1).abs().max() < 1e-3) and bool((x >= 0).all()) for x in seen
+    )
 
 
 LAYER = (
@@ -235,6 +243,11 @@ LAYER = (
         layer_with(project=_without_bias),
         layer_with(output=lambda w, merged: _without_bias(w, "w_o", merged)),
         layer_with(project=_without_bias, output=lambda w, merged: _without_bias(w, "w_o", merged)),
+    ),
+    Mistake(
+        "mha_weights_first",
+        "The first thing you return are the weights. The output comes first, or alone.",
+        Sign(_returns_weights),
     ),
     Mistake(
         "mha_output_projection_twice",

@@ -122,6 +122,15 @@ LOOP = (
         read=read.BACK,
     ),
     Mistake(
+        "loop_joined_without_moving",
+        "You reshape your heads where their axis must move first: it stands in front of the tokens, and pieces of "
+        "several "
+        "tokens land in one.",
+        _loop_with(join=lambda heads: torch.stack(heads, 1).reshape(*heads[0].shape[:2], -1)),
+        _loop_with(join=lambda heads: torch.stack(heads).reshape(*heads[0].shape[:2], -1)),
+        read=read.BACK,
+    ),
+    Mistake(
         "loop_joined_along_tokens",
         "You join the heads along the tokens or the sentences: there come out too many of those.",
         _loop_with(join=lambda heads: torch.cat(heads, 1)),

@@ -356,6 +356,12 @@ WINDOW = (
         *(window_with(near=lambda back, w, f=f: back < f) for f in (1, 2, 3, 4, 5)),
     ),
     Mistake(
+        "window_limit_turned",
+        "Your limit in the past is turned around: what is near is blocked, and what is far may be seen.",
+        window_with(near=lambda back, w: back > w),
+        window_with(near=lambda back, w: back >= w),
+    ),
+    Mistake(
         "window_or",
         "You join the two limits with or: nearly every cell keeps one of them. A key must keep both.",
         window_with(join=torch.logical_or),

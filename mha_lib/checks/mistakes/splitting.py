@@ -11,9 +11,11 @@ from mha_lib.heads import split_heads as reference_split
 SPLIT = (
     Mistake(
         "split_view_directly",
-        "Your heads cut the sentence instead of the features: going straight to (B, h, T, d_k) keeps the order of "
-        "memory, so a head holds whole tokens, not a part of every token.",
+        "Your heads cut the sentence instead of the features: going straight to four axes with the heads in front "
+        "keeps "
+        "the order of memory, so a head holds whole tokens, not a part of every token.",
         view_split,
+        lambda x, h: x.reshape(x.size(0), h, -1, x.size(1)).mT,
         lambda x, h: x.contiguous().view(x.size(0), h, x.size(1), -1),
     ),
     Mistake(
@@ -216,6 +218,11 @@ SUM = (
         "All heads go through the same block.",
         lambda h, w: _terms(h, [w.T[: h.size(-1)]] * h.size(1)),
         lambda h, w: h.sum(1) @ w.T[: h.size(-1)],
+    ),
+    Mistake(
+        "sum_weight_reshaped",
+        "You reshape the weight where it must be turned over: the numbers of a block come from several outputs.",
+        lambda h, w: _terms(h, w.reshape(h.size(1), h.size(-1), -1)),
     ),
     Mistake(
         "sum_counted_by_head",

@@ -146,6 +146,7 @@ DIVISOR = (
         lambda d, a, b: a * a * math.sqrt(d),
         lambda d, a, b: b * b * math.sqrt(d),
         lambda d, a, b: max(a, b) * math.sqrt(d),
+        lambda d, a, b: min(a, b) * math.sqrt(d),
     ),
     Mistake(
         "divisor_is_variance",

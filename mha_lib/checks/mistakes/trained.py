@@ -17,11 +17,6 @@ def around(weights, back):
     return weights[..., here, (here - back) % len(here)]
 
 
-def _front(weights, back):
-    """Return the diagonal through the first two axes, which diagonal takes unless it is told others."""
-    return weights.diagonal(-back)
-
-
 LOOKS_BACK = (
     Mistake(
         "looks_ahead",
@@ -70,9 +65,11 @@ LOOKS_BACK = (
     ),
     Mistake(
         "looks_through_other_axes",
-        "Your diagonal runs through sentences and heads: unless it is told two axes, it takes the first two.",
+        "Your diagonal runs through other axes than the queries and the keys: unless it is told two axes, it takes the "
+        "first two.",
         *(
-            lambda w, b, axes=axes: _front(w, b).mean(axes)
+            lambda w, b, axes=axes, two=two: w.diagonal(-b, *two).mean(axes)
+            for two in ((0, 1), (1, 2), (0, 2), (1, 3))
             for axes in ((0,), (-1,), (0, -1), (0, 1), (1,), (1, -1), (-2, -1), (0, 1, -1))
         ),
     ),
@@ -87,6 +84,11 @@ LOOKS_BACK = (
         "You divide by the number of heads where that of the sentences is meant, or by back.",
         lambda w, b: diagonal(w, b).sum((0, -1)) / (w.size(1) * (w.size(-1) - b)),
         lambda w, b: diagonal(w, b).sum(-1).mean(0) / b,
+    ),
+    Mistake(
+        "looks_mean_over_cells",
+        "You average over all cells of the table, and all but those of one diagonal are 0. That diagonal alone counts.",
+        lambda w, b: w.tril(-b).triu(-b).mean((0, 2, 3)),
     ),
     Mistake(
         "looks_at_a_block",
