@@ -148,7 +148,11 @@ _SOME = ["".join(s) for n in (1, 2, 3) for s in itertools.combinations(ROLES, n)
 BIASES_ELSEWHERE = Mistake(
     "copy_biases_elsewhere",
     "The weights stand in the right places, their biases do not.",
-    *(copies(bias_order="".join(o) + "o") for o in itertools.product("qkv", repeat=3) if o != tuple("qkv")),
+    *(
+        copies(bias_order="".join(order) + "o")
+        for order in itertools.product("qkv", repeat=3)
+        if (order[0], order[2]) != ("q", "v")  # the bias of the keys shows nowhere
+    ),
 )
 COMMON = (
     Mistake(
