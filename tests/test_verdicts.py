@@ -212,6 +212,17 @@ EXCEPTIONS = [
     ("a, b = query.shape", "unpacking"),
     ("query.transope(0, 1)", "no_such_attribute"),
     ("raise ValueError('no')", "refused_by_you"),
+    ("query.masked_fill(query > 0, '-inf')", "fill_is_text"),
+    ("query[query[:1] > 0]", "mask_as_index"),
+    ("torch.cat(query, -1)", "join_wants_a_list"),
+    ("math.sqrt(query.shape)", "number_wanted"),
+    ("query.repeat(2, 1)", "repeat_axes"),
+    ("query.split(0, 1)", "pieces_of_nothing"),
+    ("torch.bool(query)", "not_callable"),
+    ("(query is key).unsqueeze(1)", "one_truth_for_a_tensor"),
+    ("(query > 0) @ (key > 0).mT", "product_of_integers"),
+    ("query in nn.Linear(4, 4)", "nothing_to_search"),
+    ("query.requires_grad_().chunk(2, -1)[0].add_(1)", "piece_changed_in_place"),
     ("math.cos(query)", "one_number_wanted"),
     ("query[:, 0] = query", "written_axes"),
     ("query.expand(7, 3, 4)", "stretched_sizes"),
@@ -418,3 +429,59 @@ def test_no_verdict_names_a_thing_that_its_input_lacks(answer):
             assert has(shown), str(result)
     if re.search(r"\bmask\b", result.message) and "mask" in exercise.signature and "query" in result.facts.get("seen on", ""):
         assert "mask" in result.facts["seen on"] or "where no mask" in result.message, str(result)
+
+
+def test_an_exception_inside_a_called_function_says_what_the_function_wants():
+    source = "import mha_lib\n\n\ndef decoder_mask(tokens, pad_id):\n    return mha_lib.causal_mask(tokens)\n"
+    result = judge(source, "decoder_mask", "decoder_mask")
+    assert result.misconception == "truth_of_tensor" and "wants one number" in result.message
+
+
+def test_a_mistake_is_named_where_the_answer_raises_on_other_inputs():
+    result = judge("def scores(query, key):\n    b, t, d = query.shape\n    return query @ key.reshape(b, d, -1)\n", "scores", "scores")
+    assert result.misconception == "scores_key_reshaped" and "too many values to unpack" in result.facts["and on"]
+
+
+def test_a_tensor_that_is_filled_later_and_a_piece_of_an_input_are_no_wrong_steps():
+    source = "def softmax_rows(scores):\n    out = torch.zeros_like(scores)\n    for i, row in enumerate(scores):\n        e = row.exp() ** 2\n        out[i] = e / e.sum(-1, keepdim=True)\n    return out\n"
+    result = judge(source, "softmax_rows", "softmax_rows")
+    assert "line 4, e" in result.message, str(result)
+
+
+def test_an_input_that_was_changed_on_the_way_is_shown():
+    centred = "    value = value - value.mean(-2, keepdim=True)\n    scores = query"
+    result = judge(ATTENTION.format(weights="scores.softmax(-1)").replace("    scores = query", centred))
+    assert result.facts["line 2, value"] == "an input, changed: no step of the way"
+    assert "up to there" not in result.message, str(result)
+
+
+def test_very_low_scores_are_told_apart():
+    source = "def attention(query, key, value, mask):\n    s = query @ key.transpose(-2, -1) / query.size(-1) ** 0.5\n    e = (s / 1000).exp() * mask\n    w = e / e.sum(-1, keepdim=True)\n    return w @ value, w\n"
+    assert "the dot products, right" not in str(judge(source, "masked_attention", "attention"))
+
+
+def test_two_mistakes_are_shown_on_an_input_with_both():
+    source = """class MultiHeadAttention(nn.Module):
+    def __init__(self, d_model, num_heads, dropout=0.0):
+        super().__init__()
+        assert d_model % num_heads == 0
+        self.h = num_heads
+        self.w_q, self.w_k, self.w_v, self.w_o = (nn.Linear(d_model, d_model) for _ in range(4))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, query, key, value, mask=None):
+        q, k, v = (f(x).unflatten(-1, (self.h, -1)).transpose(1, 2) for f, x in ((self.w_q, query), (self.w_k, key), (self.w_v, value)))
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        if mask is not None:
+            scores = scores.masked_fill(mask.unsqueeze(1), -1e9)
+        mixed = self.dropout(scores.softmax(-1)) @ v
+        return self.w_o(mixed.reshape(query.shape))
+"""
+    result = judge(source, "multi_head_attention", "MultiHeadAttention")
+    assert set(result.misconception.split("+")) == {"mha_merge_view", "mha_mask_inverted_for_sdpa"}
+    assert "mask" in result.facts["seen on"]
+
+
+def test_a_class_without_its_parents_constructor_is_explained():
+    source = "class MultiHeadAttention(nn.Module):\n    def __init__(self, d_model, num_heads, dropout=0.0):\n        self.w_q = nn.Linear(d_model, d_model)\n"
+    assert judge(source, "multi_head_attention", "MultiHeadAttention").misconception == "super_missing"

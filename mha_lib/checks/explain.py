@@ -175,6 +175,9 @@ KNOWN = (
     Known(TypeError, r"masked_fill\(\).*got \((mask=)?bool", "one_truth_for_a_mask",
           "One True or False stands in place of a mask. If the mask is None, comparing it gives one False: ask for "
           "None first."),
+    Known(RuntimeError, r"is a view and is being modified inplace", "piece_changed_in_place",
+          "Your code writes into a piece that chunk, split or unbind made. Where gradients are followed, such pieces "
+          "are for reading alone."),
     Known(RuntimeError, r"modified by an inplace operation", "changed_in_place",
           "Your code writes into a tensor that the gradients still need. Make a new one instead."),
     Known(TypeError, r"'float' object cannot be interpreted as an integer|slice indices must be integers",
@@ -205,6 +208,14 @@ KNOWN = (
     Known(ValueError, r"not enough values to unpack|too many values to unpack", "unpacking",
           "The number of names on the left differs from the number of things on the right: does the tensor have as "
           "many axes as you name?"),
+    Known(TypeError, r"must be real number, not", "number_wanted",
+          "A plain number is wanted, and something else is given: the functions of math take one number."),
+    Known(TypeError, r"argument '\w+' (\(position \d+\) )?must be (float|int|bool|Number), not", "number_wanted",
+          "A number is wanted there, and something else is given."),
+    Known(RuntimeError, r"input tensor must have at least 2 dimensions", "table_wanted",
+          "This function wants a table, a tensor of two axes at least."),
+    Known(RuntimeError, r"Number of dimensions of repeat dims", "repeat_axes", "repeat wants a number for every axis."),
+    Known(RuntimeError, r"split_size can only be 0", "pieces_of_nothing", "Pieces of size 0 are asked for."),
 )
 
 

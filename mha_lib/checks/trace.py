@@ -17,6 +17,7 @@ MOST = 300  # values that are kept of one run
 HIDDEN, LOW = -1e8, -1e4  # a hidden score of the way lies below the first, whatever it is filled with below the second
 TOLERANCE = 1e-4
 RETURN = ""
+BY_HEAD = " by head"  # ends the name of a step that holds all heads
 
 
 @dataclass
@@ -162,13 +163,18 @@ def _after(name: str, reached: set[str], way: dict[str, Tensor]) -> bool:
     return order.index(name) > max(done, default=-1)
 
 
+def _step_of(label: str, steps: dict[str, Tensor]) -> str:
+    name, of_one_head, _ = label.partition(" of head ")
+    return name if not of_one_head or name in steps else name + BY_HEAD
+
+
 def _with_parts(way: dict[str, Tensor]) -> dict[str, Tensor]:
     """Add to every step that has a head axis what belongs to each head alone, and the folded forms."""
     steps = dict(way)
     for name, step in way.items():
         if step.dim() == 4:
             for head in range(step.size(1)):
-                steps.setdefault(f"{name} of head {head}", step[:, head])
+                steps.setdefault(f"{name.removesuffix(BY_HEAD)} of head {head}", step[:, head])
     return steps
 
 
@@ -186,13 +192,13 @@ def _recognise(tensor: Tensor, steps: dict[str, Tensor], inputs: dict[str, Tenso
         return Recognised()
     for name, step in steps.items():
         if _alike(tensor, step):
-            return Recognised(name, name.split(" of head ")[0])
+            return Recognised(name, _step_of(name, steps))
     for name, given in inputs.items():
         if given.numel() == tensor.numel() and _same_numbers(tensor, given):
             return Recognised()
     for name, step in steps.items():
         if step.numel() == tensor.numel() and _is_turned(tensor, step):
-            return Recognised(f"{name}, its axes moved", name.split(" of head ")[0])
+            return Recognised(f"{name}, its axes moved", _step_of(name, steps))
     if any(_is_piece(tensor, whole) for whole in (*inputs.values(), *steps.values())):
         return Recognised()
     scores = [s for n, s in steps.items() if "scores" in n or "products" in n]

@@ -124,6 +124,7 @@ WRONG = (
             ("scores_product_of_sums", "query.sum(-1, keepdim=True) * key.sum(-1).unsqueeze(-2)"),
             ("scores_across_sentences", "torch.tensordot(query, key, dims=([-1], [-1]))"),
             ("scores_across_sentences", "query.reshape(-1, query.size(-1)) @ key.reshape(-1, key.size(-1)).T"),
+            ("scores_of_one_sentence", "torch.stack([q @ key[0].transpose(-2, -1) for q in query])"),
             ("scores_key_reshaped", "(lambda b, t, d: torch.bmm(query, key.view(b, d, -1)))(*query.shape)"),
             ("scores_detached", "(query @ key.mT).detach()"),
             ("returned_none", "None"),

@@ -240,6 +240,7 @@ WRONG += [
         ("window_at_the_start", "past & (i < window)"),
         ("window_fixed", "past & (back < 3)"),
         ("mask_not_bool", "(past & (back < window)).float()"),
+        ("window_limit_turned", "((back >= 0) & (back > window))[None]"),
         ("window_or", "((back >= 0) | (back < window))[None]"),
         ("window_wrong_sign", "torch.ones(1, size, size).tril().triu(window).bool()"),
         ("window_around_the_end", "((back % size) < window)[None]"),

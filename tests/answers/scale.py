@@ -125,6 +125,7 @@ WRONG += [
         ("divisor_one_spread", "a * math.sqrt(d_k)"),
         ("divisor_one_spread", "spread_key * d_k ** 0.5"),
         ("divisor_one_spread", "max(a, b) * d_k ** 0.5"),
+        ("divisor_one_spread", "min(a, b) * d_k ** 0.5"),
         ("divisor_is_variance", "(a * b) ** 2 * d_k"),
         ("divisor_without_root", "a * b * d_k"),
         ("divisor_without_width", "a * b"),

@@ -53,8 +53,12 @@ def _is_one_matrix(module: nn.Module, shapes: list[tuple]) -> bool:
 
 
 no_parameters = _part(lambda module, shapes: not list(module.parameters()))
-full_width = _part(lambda module, shapes: [s for s in shapes if HEADS * D_MODEL in s] in (
-    [(HEADS * D_MODEL, D_MODEL)] * 3 + [(D_MODEL, HEADS * D_MODEL)], [(HEADS * D_MODEL, D_MODEL)] * 3, [(D_MODEL, HEADS * D_MODEL)] * 3))
+_WIDE, _BACK = (HEADS * D_MODEL, D_MODEL), (D_MODEL, HEADS * D_MODEL)
+full_width = _part(
+    lambda module, shapes: (
+        [s for s in shapes if HEADS * D_MODEL in s] in ([_WIDE] * 3 + [_BACK], [_WIDE] * 3, [_BACK] * 3)
+    )
+)
 norm_inside = _part(lambda module, shapes: any(isinstance(m, nn.LayerNorm) for m in module.modules()))
 small_linear = _part(lambda module, shapes: (D_K, D_K) in shapes)
 one_key_head = _part(lambda module, shapes: shapes.count((D_K, D_MODEL)) == 2 and shapes.count((D_MODEL, D_MODEL)) == 2)
@@ -105,7 +109,9 @@ def _size(word: str) -> Law:
 one_batch_size, one_length = _size("batch"), _size("length")
 
 
-own_layer_inside = _part(lambda module, shapes: any(isinstance(m, MultiHeadAttention) for m in module.modules()), ALWAYS)
+own_layer_inside = _part(
+    lambda module, shapes: any(isinstance(m, MultiHeadAttention) for m in module.modules()), ALWAYS
+)
 
 
 def _remembers(specimen: ClassSpecimen):
@@ -120,7 +126,8 @@ def _remembers(specimen: ClassSpecimen):
             first, _, second = (_output(module(y, y, y)) for y in (x, other, x))
         return first.shape != second.shape or _far(first, second)
 
-    return {"seen on": "the same input before and after another one, in eval mode"} if specimen.guard.call(again).value else None
+    shown = {"seen on": "the same input before and after another one, in eval mode"}
+    return shown if specimen.guard.call(again).value else None
 
 
 keeps_state = Law(_remembers, WRONG)
@@ -192,7 +199,7 @@ dropped_in_eval, left_in_training, drawn_anew = _eval_drop("function"), _eval_dr
 
 
 def _drop_in_training(specimen: ClassSpecimen) -> str:
-    """Say what a layer drops from in training: "weights", another place, "never", "once", "" if unknown."""
+    """Say what a layer drops from in training: "weights", another place, "two", "never", "once", "" if unknown."""
     module = specimen.guard.call(specimen.exercise.prepare, specimen.answer, (D_MODEL, HEADS, 0.5)).value
     if module is None:
         return ""
@@ -213,7 +220,10 @@ def _drop_in_training(specimen: ClassSpecimen) -> str:
         drops = _Drops()
         with torch.no_grad(), drops:
             module(q, k, k)
-        return "weights" if drops.by_sdpa or not drops.given else _dropped_from(drops.given)
+        if not drops.given:
+            return "weights"
+        place = _dropped_from(drops.given)
+        return "two" if drops.by_sdpa and place == "wide" else place
 
     return specimen.guard.call(look).value or ""
 
@@ -231,7 +241,9 @@ def _dropped_from(given: list[Tensor]) -> str:
             places.append("wide")
         else:
             places.append("weights")
-    return "weights" if "weights" in places and "scores" not in places else "scores" if "scores" in places else "wide"
+    if "scores" in places:
+        return "scores"
+    return "wide" if "weights" not in places else "two" if "wide" in places else "weights"
 
 
 def _training_drop(word: str, seen: str) -> Law:
@@ -241,6 +253,7 @@ def _training_drop(word: str, seen: str) -> Law:
 never_dropped = _training_drop("never", "dropout = 0.5, in training mode, the same input twice")
 dropped_once = _training_drop("once", "dropout = 0.5, after eval() and train() again")
 dropped_from_scores = _training_drop("scores", "dropout = 0.5, in training mode: what the dropout was given")
+dropped_in_two_places = _training_drop("two", "dropout = 0.5, in training mode: what the dropout was given")
 dropped_elsewhere = _training_drop("wide", "dropout = 0.5, in training mode: what the dropout was given")
 
 
@@ -261,7 +274,10 @@ def _without_dropout(specimen: ClassSpecimen):
     call = specimen.guard.call(lambda: specimen.answer(D_MODEL, HEADS, dropout=0.5))
     if call.error is None or specimen.build(D_MODEL, HEADS, 0.5) is not None:
         return None
-    return {"seen on": "d_model = 12, num_heads = 4, dropout = 0.5", "yours": f"{type(call.error).__name__}: {call.error}"[:160]}
+    return {
+        "seen on": "d_model = 12, num_heads = 4, dropout = 0.5",
+        "yours": f"{type(call.error).__name__}: {call.error}"[:160],
+    }
 
 
 no_dropout_argument = Law(_without_dropout)

@@ -94,7 +94,11 @@ def _flat(weight: Tensor, out: int, into: int, heads: int, raw: bool, turn: bool
         return weight.permute(1, 2, 0).reshape(out, into)
     if tuple(weight.shape) == (heads, width, into):  # from the heads to the output
         return weight.permute(2, 0, 1).reshape(out, into)
-    if weight.dim() == 2 and raw and (turn or (weight.size(0) == into and weight.size(1) >= out and tuple(weight.shape) != (out, into))):
+    if (
+        weight.dim() == 2
+        and raw
+        and (turn or (weight.size(0) == into and weight.size(1) >= out and tuple(weight.shape) != (out, into)))
+    ):
         return weight.T
     return weight
 

@@ -13,7 +13,8 @@ from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.inputs import normal
 from mha_lib.checks.mistakes.attention import ATTENTION
 from mha_lib.checks.mistakes.scaling import SCALING
-from mha_lib.checks.mistakes.signs import only_gradients_missing, rows_fall_short
+from mha_lib.checks.mistakes.signs import only_gradients_missing
+from mha_lib.checks.mistakes.softmax import SOFTMAX_ROWS
 from mha_lib.checks.recipe import attention_with, linear, on, single_head_with, times
 
 # Sizes that differ pairwise: no axis can stand in for another.
@@ -106,7 +107,7 @@ scores = Exercise(
             "You measure distances. A score is a dot product: large where two vectors point the same way.",
             lambda q, k: torch.cdist(q, k),
             lambda q, k: -torch.cdist(q, k),
-            lambda q, k: -torch.cdist(q, k) ** 2,
+            lambda q, k: -(torch.cdist(q, k) ** 2),
             lambda q, k: torch.cdist(q, k) ** 2,
         ),
         Mistake(
@@ -117,7 +118,8 @@ scores = Exercise(
         ),
         Mistake(
             "scores_product_of_sums",
-            "You add up the features of each vector and multiply the sums. A score multiplies feature by feature, and adds then.",
+            "You add up the features of each vector and multiply the sums. A score multiplies feature by feature, and "
+            "adds then.",
             lambda q, k: q.sum(-1, keepdim=True) * k.sum(-1).unsqueeze(-2),
         ),
         Mistake(
@@ -125,6 +127,12 @@ scores = Exercise(
             "Your queries meet the keys of all sentences. A sentence keeps to its own keys.",
             lambda q, k: torch.tensordot(q, k, dims=([-1], [-1])),
             lambda q, k: q.flatten(0, -2) @ k.flatten(0, -2).T,
+        ),
+        Mistake(
+            "scores_of_one_sentence",
+            "You take the keys of one sentence for all, or give the scores of one sentence alone.",
+            lambda q, k: q @ k[:1].transpose(-2, -1),
+            lambda q, k: _scores(q[0], k[0]),
         ),
         Mistake(
             "scores_softmax",
@@ -141,9 +149,7 @@ scores = Exercise(
         Mistake(
             "scores_cosine",
             "You divide by the lengths of the vectors: that is the cosine. Here the plain dot products are asked for.",
-            lambda q, k: (
-                F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1)
-            ),
+            lambda q, k: F.normalize(q, dim=-1) @ F.normalize(k, dim=-1).transpose(-2, -1),
         ),
         Mistake(
             "scores_summed_over_batch",
@@ -163,11 +169,6 @@ def _softmax_rows(scores):
     return scores.softmax(-1)
 
 
-def _by_hand(scores, *dims, keepdim=True):
-    exp = scores.exp()
-    return exp / exp.sum(dims or None, keepdim=keepdim)
-
-
 softmax_rows = Exercise(
     "softmax_rows",
     signature="scores",
@@ -183,115 +184,15 @@ softmax_rows = Exercise(
         Probe("no batch axis", (normal(4, 6, seed=24),)),
         Probe("gradients", (normal(2, 3, 5, seed=25),), gradient=True, tolerance=1e-4),
     ],
-    mistakes=[
-        Mistake(
-            "softmax_over_queries",
-            "Your columns sum to 1, not your rows: the queries share out each key.",
-            lambda s: s.softmax(-2),
-        ),
-        Mistake(
-            "softmax_axis_counted_from_front",
-            "Your axis is counted from the front: with another axis in front it is no longer that of the keys.",
-            lambda s: s.softmax(2),
-            lambda s: s.softmax(1),
-            lambda s: s.softmax(0),
-        ),
-        Mistake(
-            "softmax_whole_tensor",
-            "Your numbers sum to 1 all together, or all those of a table. Every row must sum to 1 by itself.",
-            lambda s: _by_hand(s),
-            lambda s: _by_hand(s, -2, -1),
-            lambda s: torch.stack([_by_hand(entry) for entry in s]),
-        ),
-        Mistake(
-            "softmax_sum_without_keepdim",
-            "The sums have lost their axis and line up with the columns: column j is divided by the sum of row j.",
-            lambda s: s.exp() / s.exp().sum(-1),
-        ),
-        Mistake(
-            "softmax_without_exp",
-            "You divide the scores by their sum. Scores may be negative: the exponential must come first.",
-            lambda s: s / s.sum(-1, keepdim=True),
-            lambda s: s / s.abs().sum(-1, keepdim=True),
-            lambda s: s.relu() / s.relu().sum(-1, keepdim=True),
-        ),
-        Mistake(
-            "softmax_not_normalised",
-            "You take the exponentials and stop there: no row sums to 1.",
-            lambda s: s.exp(),
-            lambda s: (s - s.amax(-1, keepdim=True)).exp(),
-        ),
-        Mistake(
-            "softmax_mean",
-            "You divide by the mean of the row, not by its sum: every row sums to its length.",
-            lambda s: s.exp() / s.exp().mean(-1, keepdim=True),
-        ),
-        Mistake(
-            "softmax_by_count",
-            "You divide by the number of entries. The exponentials of a row are divided by their sum.",
-            lambda s: s.exp() / s.size(-1),
-        ),
-        Mistake(
-            "softmax_exp_of_sum",
-            "You divide by the exponential of the sum of the scores. What counts is the sum of their exponentials.",
-            lambda s: s.exp() / s.sum(-1, keepdim=True).exp(),
-        ),
-        Mistake(
-            "softmax_by_length",
-            "You divide by the length of the row, the root of the sum of squares. The plain sum is asked for.",
-            lambda s: F.normalize(s.exp(), dim=-1),
-        ),
-        Mistake("softmax_log", "You return the logarithms of the weights: all negative.", lambda s: s.log_softmax(-1)),
-        Mistake(
-            "softmax_base_two",
-            "You raise the wrong base to the scores: the softmax uses e.",
-            lambda s: (2**s) / (2**s).sum(-1, keepdim=True),
-            lambda s: (10**s) / (10**s).sum(-1, keepdim=True),
-        ),
-        Mistake(
-            "softmax_squares",
-            "You square the scores where the exponential belongs: a score of -2 would weigh as much as one of 2.",
-            lambda s: s**2 / (s**2).sum(-1, keepdim=True),
-        ),
-        Mistake(
-            "softmax_sigmoid",
-            "A sigmoid squeezes each score alone; the weights of a row do not sum to 1.",
-            lambda s: s.sigmoid(),
-        ),
-        Mistake(
-            "softmax_negated",
-            "The sign is turned: your largest score gets the smallest weight.",
-            lambda s: (-s).softmax(-1),
-        ),
-        Mistake(
-            "softmax_hard",
-            "Only the largest score of a row gets a weight. A softmax gives every score its share.",
-            lambda s: F.one_hot(s.argmax(-1), s.size(-1)).to(s.dtype),
-        ),
-        Mistake(
-            "softmax_min_max",
-            "You stretch each row from 0 to 1 and divide by its sum. A softmax takes the exponential of every score.",
-            lambda s: (n := (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True))) / n.sum(-1, keepdim=True),
-            lambda s: (s - s.amin(-1, keepdim=True)) / (s.amax(-1, keepdim=True) - s.amin(-1, keepdim=True)),
-        ),
-        Mistake(
-            "softmax_epsilon",
-            "Something is added to your denominator: the proportions are right, but every row sums to less than 1.",
-            lambda s: s.exp() / (1 + s.exp().sum(-1, keepdim=True)),
-            Sign(rows_fall_short),
-        ),
-        Mistake(
-            "softmax_detached",
-            "The numbers are right, but the gradient is cut off on the way: nothing in front of it could learn.",
-            Sign(only_gradients_missing),
-        ),
-    ],
+    mistakes=SOFTMAX_ROWS,
 )
 
 
 def _to_read_in_chapter_1(mistake):
     """Point to chapter 1 even where a later chapter says more."""
-    return mistake.at(mistake.read if mistake.read.chapter == 1 else read.SOFTMAX if mistake.read == read.STABLE else read.DOT)
+    return mistake.at(
+        mistake.read if mistake.read.chapter == 1 else read.SOFTMAX if mistake.read == read.STABLE else read.DOT
+    )
 
 
 attention = Exercise(
@@ -359,7 +260,8 @@ single_head = ClassExercise(
         ),
         Mistake(
             "head_one_projection_for_all",
-            "Query, key and value go through fewer than three projections: one of the linears does the work of another.",
+            "Query, key and value go through fewer than three projections: one of the linears does the work of "
+            "another.",
             *(_through(q, k, v) for q in ROLES for k in ROLES for v in ROLES if len({q, k, v}) < 3),
         ),
         Mistake(
@@ -370,7 +272,13 @@ single_head = ClassExercise(
         Mistake(
             "head_projections_swapped",
             "Each linear is used once, but not for what its name says.",
-            *(_through(q, k, v) for q in ROLES for k in ROLES for v in ROLES if len({q, k, v}) == 3 and (q, k, v) != ROLES),
+            *(
+                _through(q, k, v)
+                for q in ROLES
+                for k in ROLES
+                for v in ROLES
+                if len({q, k, v}) == 3 and (q, k, v) != ROLES
+            ),
         ),
         Mistake(
             "head_not_projected",

@@ -1,4 +1,4 @@
-"""The checks of other spellings: calling PyTorch's layer, telling the spellings apart, their masks (chapters 5 and 6)."""
+"""The checks of other spellings (chapters 5 and 6): calling PyTorch's layer, telling spellings apart, their masks."""
 
 from functools import partial
 
@@ -48,10 +48,19 @@ def _per_head(m, h):
     return (~m).repeat_interleave(h, 0)
 
 
+def _blocked(layer, query, key, mask):
+    return None if mask is None else to_torch_mask(mask, query, key, layer.num_heads)
+
+
+def _tokens_first(layer, query, key, value, mask):
+    turned = (x.transpose(0, 1) for x in (query, key, value))
+    output, weights = layer.eval()(*turned, attn_mask=_blocked(layer, query, key, mask), average_attn_weights=False)
+    return output.transpose(0, 1), weights
+
+
 def _reference_call(layer, query, key, value, mask):
     layer.eval()
-    attn_mask = None if mask is None else to_torch_mask(mask, query, key, layer.num_heads)
-    return layer(query, key, value, attn_mask=attn_mask, average_attn_weights=False)
+    return layer(query, key, value, attn_mask=_blocked(layer, query, key, mask), average_attn_weights=False)
 
 
 def _call_inputs(batch, query_len, key_len, self_attention=False):
@@ -86,6 +95,8 @@ call_torch = Exercise(
             "par_mask_not_inverted",
             "The mask goes in as it is. In this layer True means blocked, the opposite of the course.",
             _call_with(lambda m, h: m.repeat_interleave(h, 0)),
+            _call_with(lambda m, h: m.float().repeat_interleave(h, 0) * -1e9),
+            _call_with(lambda m, h: torch.zeros(m.shape).masked_fill(m, -torch.inf).repeat_interleave(h, 0)),
         ),
         Mistake(
             "par_float_mask_added",
@@ -120,8 +131,9 @@ call_torch = Exercise(
         ),
         Mistake(
             "par_weights_averaged",
-            "Your weights are the mean over the heads. Asked for is one table for each head.",
+            "Your weights are the mean over the heads, or their sum. Asked for is one table for each head.",
             _call_with(_per_head, average=True),
+            lambda *given: ((right := _reference_call(*given))[0], right[1].sum(1)),
         ),
         Mistake(
             "par_no_weights", "The layer was told not to return its weights.", _call_with(_per_head, need_weights=False)
@@ -131,6 +143,33 @@ call_torch = Exercise(
         ),
         Mistake(
             "par_first_sentence_only", "The mask of the first sentence is used for all.", _call_with(lambda m, h: ~m[0])
+        ),
+        Mistake(
+            "par_first_query_only",
+            "What the first query may see is used for all queries of its sentence.",
+            _call_with(lambda m, h: _per_head(m[:, :1].expand_as(m), h)),
+        ),
+        Mistake(
+            "par_mask_as_padding",
+            "Your mask arrives as key_padding_mask, the fourth argument, which takes one row for each sentence. Name "
+            "attn_mask.",
+            lambda layer, q, k, v, m: layer.eval()(q, k, v, _blocked(layer, q, k, m), average_attn_weights=False),
+        ),
+        Mistake(
+            "par_mask_repeated_along_queries",
+            "You copy the rows of your mask along the queries. The copies for the heads stand on axis 0, with the "
+            "sentences.",
+            _call_with(lambda m, h: (~m).repeat_interleave(h, 1)),
+        ),
+        Mistake(
+            "par_mask_copies_by_width",
+            "You make as many copies as a head has features. One for each head is wanted.",
+            _call_with(lambda m, h: (~m).repeat_interleave(12 // h, 0)),
+        ),
+        Mistake(
+            "par_tokens_first",
+            "You turn sentences and tokens around. This layer was made with the sentences first.",
+            _tokens_first,
         ),
         Mistake(
             "par_is_causal",
@@ -161,7 +200,11 @@ RENAMED = "under another name"
 def _word(value: object) -> dict[str, Tensor]:
     refuse_none(value)
     if not isinstance(value, str) or value not in SPELLINGS:
-        raise Unfit("not_a_spelling", f"You returned {repr(value)[:60] if isinstance(value, str) else a(value)}; asked for is one of {', '.join(map(repr, SPELLINGS))}.")
+        raise Unfit(
+            "not_a_spelling",
+            f"You returned {repr(value)[:60] if isinstance(value, str) else a(value)}; asked for is one of "
+            f"{', '.join(map(repr, SPELLINGS))}.",
+        )
     return {"word": torch.tensor(float(list(SPELLINGS).index(value)))}
 
 
@@ -218,6 +261,10 @@ def _mask_for(spelling, mask, num_heads):
         return mask
     if spelling == "split_combine":
         return mask.unsqueeze(1)
+    return _for_torch(mask, num_heads)
+
+
+def _for_torch(mask, num_heads):
     return (~mask).repeat_interleave(num_heads, dim=0)
 
 
@@ -249,6 +296,46 @@ mask_for = Exercise(
     probes=[Probe(spelling, (spelling, _MASK, 3)) for spelling in ("cloned", "split_combine", "torch")]
     + [Probe("as many sentences as heads", ("torch", _MASK, 2))],
     mistakes=[
+        Mistake(
+            "torch_for_all",
+            "What PyTorch's layer takes is returned for another spelling as well. Does an else belong to the last if "
+            "alone?",
+            _changed(cloned=_for_torch),
+            _changed(split_combine=_for_torch),
+            _changed(cloned=_for_torch, split_combine=_for_torch),
+        ),
+        Mistake(
+            "torch_flattened",
+            "Without an axis to work on, repeat_interleave flattens the mask first.",
+            _changed(torch=lambda m, h: (~m).repeat_interleave(h)),
+            _changed(torch=lambda m, h: m.repeat_interleave(h)),
+        ),
+        Mistake(
+            "torch_copies_along_queries",
+            "The copies for the heads stand along the queries. They belong on axis 0, with the sentences.",
+            _changed(torch=lambda m, h: (~m).repeat_interleave(h, 1)),
+            _changed(torch=lambda m, h: (~m).repeat(1, h, 1)),
+        ),
+        Mistake(
+            "torch_not_folded",
+            "Your heads have an axis of their own. PyTorch's layer wants sentences and heads in one.",
+            _changed(torch=lambda m, h: (~m).unsqueeze(1).repeat(1, h, 1, 1)),
+            _changed(torch=lambda m, h: (~m).repeat(h, 1, 1, 1)),
+        ),
+        Mistake(
+            "cloned_repeated",
+            "Only PyTorch's layer wants copies for the heads.",
+            _changed(cloned=lambda m, h: m.repeat_interleave(h, 0)),
+            _changed(cloned=lambda m, h: m.unsqueeze(1).repeat(1, h, 1, 1)),
+            _changed(split_combine=lambda m, h: m.unsqueeze(1).repeat(1, h, 1, 1)),
+            _changed(split_combine=lambda m, h: m.repeat_interleave(h, 0)),
+        ),
+        Mistake(
+            "split_combine_axis_elsewhere",
+            "The axis of the heads stands in another place. It comes right behind the sentences.",
+            _changed(split_combine=lambda m, h: m.unsqueeze(2)),
+            _changed(split_combine=lambda m, h: m.unsqueeze(-1)),
+        ),
         Mistake(
             "torch_not_inverted",
             "In PyTorch's layer True means blocked. Yours says may attend.",

@@ -8,13 +8,23 @@ from torch import Tensor, nn
 
 from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted, read
-from mha_lib.checks.case import Fresh, Law, Mistake, Probe, Sign
+from mha_lib.checks.case import Fresh, Law, Mistake, Probe
 from mha_lib.checks.compare import Unfit, a, one_tensor, refuse_none
 from mha_lib.checks.exercise import Exercise, Specimen
 from mha_lib.checks.explain import explain, is_stub, its_words
 from mha_lib.checks.guard import Guard, TimeUp
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal
+from mha_lib.checks.mistakes.trained import (
+    LOOKS_BACK,
+    SWITCH_OFF,
+    WITHOUT,
+    accuracy_off,
+    around,
+    columns,
+    diagonal,
+    zeroed,
+)
 from mha_lib.checks.result import NOT_ATTEMPTED, PASSED, Result
 from mha_lib.experiments import lookups
 from mha_lib.experiments.training import seeded
@@ -25,20 +35,11 @@ def _weights(batch, heads, length, seed):
     return normal(batch, heads, length, length, seed=seed, scale=2.0).softmax(-1)
 
 
-def _diagonal(weights, back):
-    return weights.diagonal(-back, -2, -1)
-
-
-def _around(weights, back):
-    here = torch.arange(weights.size(-1))
-    return weights[..., here, (here - back) % len(here)]
-
-
 looks_back = Exercise(
     "looks_back",
     signature="weights back",
     expects="one tensor (h,): for each head the mean weight on the token that stands back places before the query.",
-    reference=lambda weights, back: _diagonal(weights, back).mean(dim=(0, -1)),
+    reference=lambda weights, back: diagonal(weights, back).mean(dim=(0, -1)),
     parts=one_tensor("score"),
     read=read.LOOKS,
     probes=[
@@ -49,87 +50,7 @@ looks_back = Exercise(
         Probe("one sentence", (_weights(1, 5, 7, 805), 3)),
         Probe("one query alone looks so far back", (_weights(3, 2, 5, 806), 4)),
     ],
-    mistakes=[
-        Mistake(
-            "looks_ahead",
-            "You read the weights on later tokens: query and key have changed places.",
-            lambda w, b: w.diagonal(b, -2, -1).mean(dim=(0, -1)),
-        ),
-        Mistake(
-            "looks_around_the_end",
-            "You look around the end of the sentence. The first queries have no such token and are left out.",
-            lambda w, b: _around(w, b).mean(dim=(0, -1)),
-        ),
-        Mistake(
-            "looks_divided_by_all",
-            "You divide by the number of all queries. Some of them have no such token: fewer take part.",
-            lambda w, b: _diagonal(w, b).sum(-1).mean(0) / w.size(-1),
-        ),
-        Mistake(
-            "looks_summed",
-            "You add up where a mean is asked for.",
-            lambda w, b: _diagonal(w, b).sum(dim=(0, -1)),
-            lambda w, b: _diagonal(w, b).sum(-1).mean(0),
-            lambda w, b: _diagonal(w, b).mean(-1).sum(0),
-        ),
-        Mistake(
-            "looks_heads_averaged",
-            "You average over the heads. What one head does alone is then gone.",
-            lambda w, b: _diagonal(w, b).mean(),
-            lambda w, b: _diagonal(w, b).mean(dim=(1, -1)),
-        ),
-        Mistake(
-            "looks_sentences_apart",
-            "There is a number for each sentence still. Asked for is one for each head.",
-            lambda w, b: _diagonal(w, b).mean(-1),
-        ),
-        Mistake(
-            "looks_first_sentence",
-            "You look at one sentence of the batch.",
-            lambda w, b: _diagonal(w[0], b).mean(-1),
-            lambda w, b: _diagonal(w[-1], b).mean(-1),
-        ),
-        Mistake(
-            "looks_queries_apart",
-            "There is a number for each query still. Asked for is their mean.",
-            lambda w, b: _diagonal(w, b).mean(0),
-        ),
-        Mistake(
-            "looks_whole_table",
-            "You average over all keys. Every row sums to 1, so that is the same for every head.",
-            lambda w, b: w.mean(dim=(0, 2, 3)),
-        ),
-        Mistake(
-            "looks_one_off",
-            "You look one place too far back, or too near.",
-            lambda w, b: _diagonal(w, b + 1).mean(dim=(0, -1)),
-            lambda w, b: _diagonal(w, b - 1).mean(dim=(0, -1)),
-        ),
-        Mistake(
-            "looks_always_one_back",
-            "You look at one distance, whatever is asked for.",
-            lambda w, b: _diagonal(w, 1).mean(dim=(0, -1)),
-            lambda w, b: _diagonal(w, 2).mean(dim=(0, -1)),
-        ),
-        Mistake(
-            "looks_all_before",
-            "You add the weights on all earlier tokens. Asked for is the one at that distance.",
-            lambda w, b: w.tril(-b).sum(-1).mean(dim=(0, -1)),
-            lambda w, b: w.tril(-b).sum(-1)[..., b:].mean(dim=(0, -1)),
-            lambda w, b: w.tril(-b).mean(dim=(0, 2, 3)),
-        ),
-        Mistake(
-            "looks_counted",
-            "You count how often the largest weight stands there. Asked for is the weight itself.",
-            lambda w, b: (w.argmax(-1)[..., b:] == torch.arange(w.size(-1) - b)).float().mean(dim=(0, -1)),
-        ),
-        Mistake(
-            "looks_largest",
-            "You take the largest weight at that distance. Asked for is the mean.",
-            lambda w, b: _diagonal(w, b).amax(dim=(0, -1)),
-            lambda w, b: _diagonal(w, b).amax(-1).mean(0),
-        ),
-    ],
+    mistakes=LOOKS_BACK,
 )
 
 
@@ -141,30 +62,17 @@ def _layer(d_model, num_heads):
     return Fresh(partial(_course, d_model, num_heads), f"MultiHeadAttention({d_model}, {num_heads})")
 
 
-def _block(layer, head):
-    return slice(head * layer.d_k, (head + 1) * layer.d_k)
-
-
-def _zeroed(change: Callable):
-    """Return a mimic that sets parameters of the layer to 0."""
-
-    def switch(layer, head):
-        with torch.no_grad():
-            change(layer, head)
-
-    return switch
-
-
-def _columns(layer, head):
-    layer.w_o.weight[:, _block(layer, head)] = 0
-
-
 def _run_off(function, layer, head, query, key, value):
     returned = function(layer, head)
-    if isinstance(returned, nn.Module) and returned is not layer and torch.equal(
-        layer(query, key, value), _course(layer.d_model, layer.num_heads)(query, key, value)
+    if (
+        isinstance(returned, nn.Module)
+        and returned is not layer
+        and torch.equal(layer(query, key, value), _course(layer.d_model, layer.num_heads)(query, key, value))
     ):
-        raise Unfit("off_in_a_copy", "You return a layer in which the head is off; the one that was given is as before. Change that one.")
+        raise Unfit(
+            "off_in_a_copy",
+            "You return a layer in which the head is off; the one that was given is as before. Change that one.",
+        )
     return layer(query, key, value)
 
 
@@ -176,8 +84,8 @@ switch_off = Exercise(
     "switch_off",
     signature="layer head query key value",
     expects="nothing to return: afterwards layer(query, key, value) is the output without that head's term.",
-    reference=_zeroed(_columns),
-    parts=one_tensor("output afterwards"),
+    reference=zeroed(columns),
+    parts=one_tensor("output of the layer afterwards"),
     apply=_run_off,
     read=read.SUM,
     probes=[
@@ -187,31 +95,12 @@ switch_off = Exercise(
         Probe("narrower heads", (_layer(12, 4), 2, *_off_inputs(12, 814))),
         Probe("as many features in a head as heads", (_layer(16, 4), 3, *_off_inputs(16, 817))),
     ],
-    mistakes=[
-        Mistake("off_rows", "You zero rows of the last weight: features of the output, of all heads. A head comes in by columns.", _zeroed(lambda l, i: l.w_o.weight[_block(l, i)].zero_())),
-        Mistake("off_bias_too", "The bias of the last linear belongs to no head, and you zero it as well.", _zeroed(lambda l, i: (_columns(l, i), l.w_o.bias.zero_())), _zeroed(lambda l, i: (_columns(l, i), l.w_o.bias[_block(l, i)].zero_()))),
-        Mistake("off_one_column", "You zero one column. A head has as many as it has features.", _zeroed(lambda l, i: l.w_o.weight[:, i].zero_())),
-        Mistake("off_interleaved", "You zero every h-th column. The columns of a head are neighbours.", _zeroed(lambda l, i: l.w_o.weight[:, i :: l.num_heads].zero_())),
-        Mistake("off_width_is_count", "You take the number of heads for the width of one.", _zeroed(lambda l, i: l.w_o.weight[:, i * l.num_heads : (i + 1) * l.num_heads].zero_())),
-        Mistake("off_same_head_always", "You switch off the same head whatever is asked for.", _zeroed(lambda l, i: _columns(l, 0)), _zeroed(lambda l, i: _columns(l, l.num_heads - 1))),
-        Mistake("off_from_there_on", "You zero from that head on to the end, or up to it.", _zeroed(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()), _zeroed(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_())),
-        Mistake("off_the_others", "You switch off all heads but this one.", _zeroed(lambda l, i: [_columns(l, j) for j in range(l.num_heads) if j != i])),
-        Mistake("off_all", "You switch off all heads.", _zeroed(lambda l, i: l.w_o.weight.zero_())),
-        Mistake("off_a_neighbour", "You switch off a neighbour: the heads count from 0.", _zeroed(lambda l, i: _columns(l, i - 1)), _zeroed(lambda l, i: _columns(l, i + 1))),
-        Mistake("off_queries", "You changed where the head looks. Its term is still there.", *(_zeroed(lambda l, i, n=n: (getattr(l, n).weight[_block(l, i)].zero_(), getattr(l, n).bias[_block(l, i)].zero_())) for n in ("w_q", "w_k")), *(_zeroed(lambda l, i, n=n: getattr(l, n).weight[_block(l, i)].zero_()) for n in ("w_q", "w_k"))),
-        Mistake("off_values_bias_left", "The values of the head are 0 but for their bias, and that still goes through.", _zeroed(lambda l, i: l.w_v.weight[_block(l, i)].zero_())),
-        Mistake("off_nothing", "Nothing was switched off: the layer's own weight is as before.", lambda l, i: None),
-        Mistake(
-            "off_grad_mode",
-            "A parameter is written to while autograd watches. Switching off is no part of a computation.",
-            Sign(lambda trials: all(w in str(t.seen.error) for t in trials for w in ("leaf Variable",))),
-        ),
-    ],
+    mistakes=SWITCH_OFF,
 )
 
 
 def _by_hand(num_heads: int) -> lookups.Lookups:
-    """Return a model whose weights are set by hand: head 0 looks one back, head 1 two; three kinds of token are lost."""
+    """Return a model with weights set by hand: head 0 looks one back, head 1 two; three kinds of token are lost."""
     vocab, length, d_k = lookups.VOCAB, lookups.LENGTH, lookups.VOCAB
     model = seeded(lambda: lookups.Lookups(d_k * num_heads, num_heads), 22)
     with torch.no_grad():
@@ -228,7 +117,11 @@ def _by_hand(num_heads: int) -> lookups.Lookups:
             layer.w_q.weight[rows, vocab : vocab + length] = 60 * places.roll(-back, dims=0)
             layer.w_v.weight[head * d_k : (head + 1) * d_k, :vocab] = known
             model.read_outs[head].weight[:, head * d_k : (head + 1) * d_k] = tokens
-        layer.w_o.weight.copy_(torch.eye(d_k * num_heads))
+        # The last linear lets the features of the heads take turns, and the read-outs undo it: its rows are no head's.
+        turns = torch.arange(d_k * num_heads).view(num_heads, d_k).T.flatten()
+        layer.w_o.weight.copy_(torch.eye(d_k * num_heads)[turns])
+        for read_out in model.read_outs:
+            read_out.weight.copy_(read_out.weight[:, turns])
     return model
 
 
@@ -243,7 +136,9 @@ def _shares(value: object) -> dict[str, Tensor]:
     try:
         shares = value if isinstance(value, Tensor) else torch.tensor([float(v) for v in value])
     except (TypeError, ValueError):
-        raise Unfit("wrong_type", f"You returned {a(value)}; asked for are two numbers, one for each question.") from None
+        raise Unfit(
+            "wrong_type", f"You returned {a(value)}; asked for are two numbers, one for each question."
+        ) from None
     return {"shares": shares.detach().float().cpu()}
 
 
@@ -257,41 +152,29 @@ def _and_put_back(function, model, head):
     attention, hooks = model.attention, _hooks(model)
     shares = function(model, head)
     after = model.state_dict()
-    if after.keys() != before.keys() or not all(torch.equal(after[name], before[name]) for name in before) or model.attention is not attention:
-        raise Unfit("not_put_back", "Afterwards the model is not as before: the weight that you changed has not its old numbers again.")
+    if (
+        after.keys() != before.keys()
+        or not all(torch.equal(after[name], before[name]) for name in before)
+        or model.attention is not attention
+    ):
+        raise Unfit(
+            "not_put_back",
+            "Afterwards the model is not as before: the weight that you changed has not its old numbers again.",
+        )
     if _hooks(model) != hooks:
         raise Unfit("hook_left", "Afterwards a hook of yours still hangs on the model, and changes every later call.")
     if state != [(m.training, [p.requires_grad for p in m.parameters()]) for m in model.modules()]:
-        raise Unfit("mode_left", "Afterwards the model is in another state: its mode, or which of its parameters learn.")
+        raise Unfit(
+            "mode_left", "Afterwards the model is in another state: its mode, or which of its parameters learn."
+        )
     return shares
-
-
-def _accuracy_with(change: Callable):
-    """Return a mimic that measures what change leaves of the model, then makes the model anew."""
-
-    def measure(model, head):
-        kept = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-        with torch.no_grad():
-            change(model.attention, head)
-            shares = lookups.accuracy(model)
-        model.load_state_dict(kept)
-        return shares
-
-    return measure
-
-
-_off = _accuracy_with(_columns)
-
-
-def _difference(model, head):
-    return [x - y for x, y in zip(lookups.accuracy(model), _off(model, head))]
 
 
 accuracy_without = Exercise(
     "accuracy_without",
     signature="model head",
     expects="two numbers: the share recalled rightly without that head, one back and two back; the model is as before.",
-    reference=_off,
+    reference=accuracy_off,
     parts=_shares,
     apply=_and_put_back,
     read=read.OFF,
@@ -301,18 +184,7 @@ accuracy_without = Exercise(
         Probe("a head that does nothing", (_model(4), 2), tolerance=0.03),
         Probe("one of four heads", (_model(4), 1), tolerance=0.03),
     ],
-    mistakes=[
-        Mistake("without_nothing_off", "That is the accuracy of the whole model: when you measured, the head was on.", lambda m, i: lookups.accuracy(m)),
-        Mistake("without_the_others", "You measured with this head alone, the others off.", _accuracy_with(lambda l, i: [_columns(l, j) for j in range(l.num_heads) if j != i])),
-        Mistake("without_all", "You measured with all heads off.", _accuracy_with(lambda l, i: l.w_o.weight.zero_())),
-        Mistake("without_a_neighbour", "You measured without a neighbour of that head, or without the same head always.", *(_accuracy_with(lambda l, i, f=f: _columns(l, f(i, l.num_heads))) for f in (lambda i, h: (i + 1) % h, lambda i, h: (i - 1) % h, lambda i, h: 0, lambda i, h: h - 1))),
-        Mistake("without_loss_of_accuracy", "That is how much the loss of the head costs. Asked for is what is left.", _difference),
-        Mistake("without_one_column", "One feature of the head was off when you measured, not all.", _accuracy_with(lambda l, i: l.w_o.weight[:, i].zero_())),
-        Mistake("without_swapped", "The two questions stand in the wrong order.", lambda m, i: _off(m, i)[::-1]),
-        Mistake("without_from_there_on", "You measured without that head and those behind it, or before it.", _accuracy_with(lambda l, i: l.w_o.weight[:, i * l.d_k :].zero_()), _accuracy_with(lambda l, i: l.w_o.weight[:, : (i + 1) * l.d_k].zero_())),
-        Mistake("without_share_wrong", "That is the share of wrong answers.", lambda m, i: [1 - s for s in _off(m, i)]),
-        Mistake("without_percent", "That is in percent. Asked for are shares between 0 and 1.", lambda m, i: [100 * s for s in _off(m, i)]),
-    ],
+    mistakes=WITHOUT,
 )
 
 
@@ -338,7 +210,9 @@ bug_averaging = BugHunt(
     read=read.LOOKS,
     lucky=(
         Lucky("hidden_by_one_head", "The mean over one head is that head.", lambda query, key: query.size(1) == 1),
-        Lucky("hidden_by_one_key", "With one key every head gives it everything.", lambda query, key: key.size(-2) == 1),
+        Lucky(
+            "hidden_by_one_key", "With one key every head gives it everything.", lambda query, key: key.size(-2) == 1
+        ),
         Lucky("hidden_by_equal_heads", "All heads hold the same here, and so does their mean.", _alike),
         Lucky("hidden_by_equal_weights", "All heads end with the same weights here, and so does their mean.", _even),
     ),
@@ -355,26 +229,34 @@ class _Trained(Specimen):
         if call.error is not None:
             raise call.error
         self.shares, self.weights = call.value
-        self.is_table = isinstance(self.weights, Tensor) and self.weights.dim() == 4 and self.weights.shape[-2:] == (12, 12)
+        self.is_table = (
+            isinstance(self.weights, Tensor) and self.weights.dim() == 4 and self.weights.shape[-2:] == (12, 12)
+        )
 
     @staticmethod
     def _look(model, tokens):
         with torch.no_grad():
             scores = model(tokens)
         if not isinstance(scores, Tensor) or scores.shape != (256, lookups.LENGTH, 2, lookups.VOCAB):
-            raise Unfit("not_the_model", "Called with tokens, what you returned does not give scores (B, T, 2, 16). Asked for is a lookups.Lookups.")
+            raise Unfit(
+                "not_the_model",
+                "Called with tokens, what you returned does not give scores (B, T, 2, 16). Asked for is a "
+                "lookups.Lookups.",
+            )
         shares = (scores.argmax(-1) == lookups.targets(tokens)).float().mean(dim=(0, 1)).tolist()
         return shares, getattr(getattr(model, "attention", None), "attn", None)
 
     def looks(self) -> Tensor:
         """Return (heads, questions): the mean weight on the place of each question."""
         mean = self.weights.detach().float().mean(dim=0)
-        return torch.stack([_around(mean, back).mean(-1) for back in lookups.LOOK_BACK], dim=1)
+        return torch.stack([around(mean, back).mean(-1) for back in lookups.LOOK_BACK], dim=1)
 
     def shown(self) -> dict[str, str]:
         found = {"one back, two back": ", ".join(f"{s:.2f}" for s in self.shares)}
         if self.is_table:
-            found["weight there"] = "; ".join(f"head {i} {one:.2f}, {two:.2f}" for i, (one, two) in enumerate(self.looks().tolist()))
+            found["weight there"] = "; ".join(
+                f"head {i} {one:.2f}, {two:.2f}" for i, (one, two) in enumerate(self.looks().tolist())
+            )
         return found
 
 
@@ -393,7 +275,10 @@ class TrainedModel(Exercise):
         if is_stub(call.error):
             return Result(self.name, NOT_ATTEMPTED, f"The result must be: {self.expects}")
         if isinstance(call.error, TimeUp):
-            return self.failed("too_slow", "Your training did not finish within a few seconds and was stopped. Stop it once the loss is near 0.")
+            return self.failed(
+                "too_slow",
+                "Your training did not finish within a few seconds and was stopped. Stop it once the loss is near 0.",
+            )
         try:
             if call.error is not None:
                 raise call.error
@@ -406,7 +291,9 @@ class TrainedModel(Exercise):
             explained = explain(error)
             return self.failed(explained.id, explained.says, {"yours": its_words(error)} | explained.facts)
         broken = self._broken(trained, "always")
-        return broken or Result(self.name, PASSED, "Your own layer learned the task: one of its heads looks one back, the other two.")
+        return broken or Result(
+            self.name, PASSED, "Your own layer learned the task: one of its heads looks one back, the other two."
+        )
 
 
 def _spread(trained):
@@ -418,15 +305,60 @@ two_diagonals = TrainedModel(
     expects="a trained lookups.Lookups whose attention is your own class, with the weights of its last call in .attn.",
     read=read.LOOKS,
     mistakes=[
-        Mistake("course_layer", "The attention inside is the course's layer. Put your own class there.", _if(lambda t: isinstance(getattr(t.answer, "attention", None), MultiHeadAttention))),
-        Mistake("weights_not_kept", "Your layer keeps no weights: after a call .attn holds none.", _if(lambda t: not isinstance(t.weights, Tensor))),
-        Mistake("weights_averaged", "The weights in .attn are not one table (T, T) for each sentence and head.", _if(lambda t: not t.is_table)),
-        Mistake("weights_of_another_call", "The weights in .attn are not those of the last call: they belong to another number of sentences.", _if(lambda t: t.weights.size(0) != 256)),
-        Mistake("not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO),
-        Mistake("scores_kept", "What stands in .attn are no weights: its rows do not sum to 1.", _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3))),
-        Mistake("not_trained", "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of your layer, does it take steps, and are the gradients set to 0 before each?", _if(lambda t: max(t.shares) < 0.3), read=read.TASK),
-        Mistake("got_stuck", "One question is answered and the other is not. Either the loss asks for one alone, or this run got stuck, and another seed begins elsewhere.", _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6), read=read.TWO),
-        Mistake("stopped_early", "The training has begun to work, and stopped too early.", _if(lambda t: min(t.shares) < 0.97), read=read.TWO),
-        Mistake("no_diagonals", "Both questions are answered, but the heads do not look at one place each. Train on until the loss is near 0. Or was your class put in only after the optimiser got the parameters? Then your layer never learns.", _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9)),
+        Mistake(
+            "course_layer",
+            "The attention inside is the course's layer. Put your own class there.",
+            _if(lambda t: isinstance(getattr(t.answer, "attention", None), MultiHeadAttention)),
+        ),
+        Mistake(
+            "weights_not_kept",
+            "Your layer keeps no weights: after a call .attn holds none.",
+            _if(lambda t: not isinstance(t.weights, Tensor)),
+        ),
+        Mistake(
+            "weights_averaged",
+            "The weights in .attn are not one table (T, T) for each sentence and head.",
+            _if(lambda t: not t.is_table),
+        ),
+        Mistake(
+            "weights_of_another_call",
+            "The weights in .attn are not those of the last call: they belong to another number of sentences.",
+            _if(lambda t: t.weights.size(0) != 256),
+        ),
+        Mistake(
+            "not_two_heads", "The number of heads is not two.", _if(lambda t: t.weights.size(1) != 2), read=read.TWO
+        ),
+        Mistake(
+            "scores_kept",
+            "What stands in .attn are no weights: its rows do not sum to 1.",
+            _if(lambda t: not torch.allclose(t.weights.sum(-1), torch.ones(()), atol=1e-3)),
+        ),
+        Mistake(
+            "not_trained",
+            "The model answers as if it had learned nothing. Does the optimiser hold its parameters, also those of "
+            "your layer, does it take steps of a fitting size, and are the gradients set to 0 before each?",
+            _if(lambda t: max(t.shares) < 0.3),
+            read=read.TASK,
+        ),
+        Mistake(
+            "got_stuck",
+            "One question is answered and the other is not. Either the loss asks for one alone, or this run got "
+            "stuck, and another seed begins elsewhere.",
+            _if(lambda t: max(t.shares) > 0.9 and min(t.shares) < 0.6),
+            read=read.TWO,
+        ),
+        Mistake(
+            "stopped_early",
+            "The training has begun to work, and stopped too early.",
+            _if(lambda t: min(t.shares) < 0.97),
+            read=read.TWO,
+        ),
+        Mistake(
+            "no_diagonals",
+            "Both questions are answered, but the heads do not look at one place each. Train on until the loss is "
+            "near 0. Or was your class put in only after the optimiser got the parameters? Then your layer never "
+            "learns.",
+            _if(lambda t: sorted(t.looks().argmax(dim=1).tolist()) != [0, 1] or _spread(t) < 0.9),
+        ),
     ],
 )

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import nn
@@ -53,9 +54,22 @@ def _torch(zero_bias: bool) -> Fresh:
 
 
 def copies(
-    order: str = ROLES, *, weights: str = ROLES, biases: str = ROLES, bias_order: str = "", zeroed: str = "", turn: bool = False, cut=None
+    order: str = ROLES,
+    *,
+    weights: str = ROLES,
+    biases: str = ROLES,
+    bias_order: str = "",
+    zeroed: str = "",
+    turn: str = "",
+    cut: Callable | None = None,
+    blend: Callable = lambda own, given: given,
+    blended: str = ROLES,
 ) -> Callable:
-    """Return a transfer: which role each place gets, what is copied at all, which biases become 0, how q, k, v are cut."""
+    """Return a transfer: which role each place gets, what is copied at all, which biases become 0, how q, k, v are cut.
+
+    turn: the places whose weights are turned over.
+    blend: what the numbers of a place become, from its own and those given, in the places blended.
+    """
 
     def load(target, source):
         given, taken = parameters_by_role(source), parameters_by_role(target)
@@ -65,11 +79,13 @@ def copies(
         with torch.no_grad():
             for place, role, other in zip(ROLES, order, bias_order or order):
                 if place in weights:
-                    taken[place][0].copy_(given[role][0].T if turn else given[role][0])
+                    weight = given[role][0].T if place in turn else given[role][0]
+                    taken[place][0].copy_(blend(taken[place][0], weight) if place in blended else weight)
                 if taken[place][1] is not None and place in zeroed:
                     taken[place][1].zero_()
                 elif taken[place][1] is not None and place in biases and given[other][1] is not None:
-                    taken[place][1].copy_(given[other][1])
+                    bias = given[other][1]
+                    taken[place][1].copy_(blend(taken[place][1], bias) if place in blended else bias)
 
     return load
 
@@ -78,7 +94,10 @@ def load_and_run(function, target, source, query, key, value):
     before = [p.detach().clone() for p in source.parameters()]
     function(target, source)
     if not all(p.shape == b.shape and torch.equal(p, b) for p, b in zip(source.parameters(), before)):
-        raise Unfit("source_changed", "Your transfer writes into the layer it should only read: the copy went the other way, or both ways.")
+        raise Unfit(
+            "source_changed",
+            "Your transfer writes into the layer it should only read: the copy went the other way, or both ways.",
+        )
     return target.eval()(query, key, value)
 
 
@@ -87,7 +106,22 @@ def _apart_and_run(function, target, source, query, key, value):
     own = {id(m) for m in source.modules()}
     if any(id(m) in own for m in target.modules()):
         raise Unfit(
-            "modules_shared", "One and the same linear is now part of both layers: training one would change the other. Asked for is a copy."
+            "modules_shared",
+            "One and the same linear is now part of both layers: training one would change the other. Asked for is a "
+            "copy.",
+        )
+    return output
+
+
+def _own_memory_and_run(function, target, source, query, key, value):
+    output = load_and_run(function, target, source, query, key, value)
+    places = {p.untyped_storage().data_ptr() for p in source.parameters()}
+    if any(p.untyped_storage().data_ptr() in places for p in target.parameters()):
+        raise Unfit(
+            "memory_shared",
+            "The outputs agree, but both layers hold the very same numbers in memory: a training step of one would "
+            "change "
+            "the other. Asked for is a copy.",
         )
     return output
 
@@ -99,7 +133,8 @@ def _transfer(name: str, signature: str, pairs: dict[str, tuple[Fresh, Fresh]], 
     return Exercise(
         name,
         signature=f"{signature} query key value",
-        expects=f"nothing to return: afterwards {target}(query, key, value) must give what {source}(query, key, value) gives.",
+        expects=f"nothing to return: afterwards {target}(query, key, value) must give "
+        f"what {source}(query, key, value) gives.",
         reference=copies(),
         parts=one_tensor(f"output of {target}"),
         apply=apply,
@@ -113,22 +148,43 @@ _SOME = ["".join(s) for n in (1, 2, 3) for s in itertools.combinations(ROLES, n)
 BIASES_ELSEWHERE = Mistake(
     "copy_biases_elsewhere",
     "The weights stand in the right places, their biases do not.",
-    *(copies(bias_order="".join(o) + "o") for o in itertools.permutations("qkv") if o != tuple("qkv")),
+    *(
+        copies(bias_order="".join(order) + "o")
+        for order in itertools.product("qkv", repeat=3)
+        if (order[0], order[2]) != ("q", "v")  # the bias of the keys shows nowhere
+    ),
 )
 COMMON = (
-    Mistake("copy_transposed", "Your weights are turned over. Both sides store them as (out, in).", copies(turn=True)),
+    Mistake(
+        "copy_transposed",
+        "Your weights are turned over. Both sides store them as (out, in).",
+        *(copies(turn=places) for places in (ROLES, "qkv", "o")),
+    ),
     Mistake(
         "copy_nothing",
         "The target has its own weights still: nothing was copied into it.",
         lambda target, source: None,
     ),
-    Mistake("copy_one_for_all", "All linears got the same weights.", *(copies(role * 3 + last) for role in ROLES for last in {role, "o"})),
+    Mistake(
+        "copy_one_for_all",
+        "All linears got the same weights.",
+        *(copies(role * 3 + last) for role in ROLES for last in {role, "o"}),
+    ),
     Mistake(
         "copy_half",
         "Some of the linears were copied, others keep their random weights.",
         *(copies(weights=some, biases=some) for some in _SOME),
     ),
     BIASES_ELSEWHERE,
+    Mistake(
+        "copy_added",
+        "The target's own random numbers still take part: you add to them, or average. They must be replaced.",
+        *(
+            copies(blend=blend, blended=blended)
+            for blend in (torch.add, lambda own, given: (own + given) / 2)
+            for blended in (ROLES, "qkv", "o")
+        ),
+    ),
     Mistake(
         "copy_grad_mode",
         "A parameter is written to while autograd watches. Copying is no part of a computation.",
@@ -153,6 +209,7 @@ load_torch_weights = _transfer(
         "self-attention": (_OWN, _torch(False)),
         "biases that are 0": (_OWN, _torch(True)),
     },
+    apply=_own_memory_and_run,
     read=read.TORCH,
     mistakes=[
         Mistake(
@@ -168,9 +225,29 @@ load_torch_weights = _transfer(
         ),
         Mistake(
             "par_out_proj_forgotten",
-            "The last linear keeps its random weights: out_proj was not copied, or not whole.",
-            *(copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), (ROLES, "qkv"), ("qkv", ROLES))),
+            "The last linear keeps its random weights: the weight of out_proj was not copied.",
+            *(copies(weights=w, biases=b) for w, b in (("qkv", "qkv"), ("qkv", ROLES))),
+        ),
+        Mistake(
+            "par_out_bias_forgotten",
+            "The bias of the last linear is not that of out_proj. Its weight was copied, its bias was not.",
+            copies(biases="qkv"),
             copies(biases="qkv", zeroed="o"),
+        ),
+        Mistake(
+            "par_split_by_count",
+            "Your pieces have 3 rows each. split takes the size of a piece, and chunk how many pieces there are.",
+            copies(cut=lambda stacked: stacked.split(3)[:3]),
+        ),
+        Mistake(
+            "par_cut_along_inputs",
+            "You cut in_proj_weight along its inputs. The three weights stand below each other: cut its rows.",
+            copies(cut=lambda stacked: stacked.chunk(3, -1)),
+        ),
+        Mistake(
+            "par_slices_overlap",
+            "Your slices begin one row after the other. Each begins where the one before ends.",
+            copies(cut=lambda stacked: [stacked[i : i + 12] for i in range(3)]),
         ),
         Mistake(
             "par_bias_forgotten",
@@ -202,7 +279,12 @@ load_cloned = _transfer(
             "The linears of the list do not stand in the order you filled them in.",
             *(copies(order) for order in ORDERS),
         ),
-        Mistake("cloned_biases_forgotten", "The weights are right, the biases are not those of the layer.", copies(biases=""), copies(biases="o")),
+        Mistake(
+            "cloned_biases_forgotten",
+            "The weights are right, the biases are not those of the layer.",
+            copies(biases=""),
+            copies(biases="o"),
+        ),
         *COMMON,
     ],
 )
@@ -218,6 +300,17 @@ def _key_bias_in_weight(target, layer, axis=0):
     target.W_k.weight.data.add_(layer.w_k.bias.data.unsqueeze(axis))
 
 
+def _key_bias_in(target, layer, name, axis):
+    copies()(target, layer)
+    getattr(target, name).weight.data.add_(layer.w_k.bias.data.unsqueeze(axis))
+
+
+def _key_bias_through(target, layer, role):
+    """Add to the last bias what a weight makes of the bias of the keys."""
+    copies()(target, layer)
+    target.W_o.bias.data.add_(getattr(layer, f"w_{role}").weight.data @ layer.w_k.bias.data)
+
+
 _UNBIASED = _fresh("SplitCombine(12, 4)", lambda: SplitCombine(12, 4))
 
 load_without_bias = _transfer(
@@ -229,7 +322,12 @@ load_without_bias = _transfer(
         Mistake(
             "bias_has_no_place",
             "The first three linears of this spelling have no bias to copy into: it is None.",
-            Sign(lambda trials: all(isinstance(t.seen.error, (AttributeError, TypeError)) and "None" in str(t.seen.error) for t in trials)),
+            Sign(
+                lambda trials: all(
+                    isinstance(t.seen.error, (AttributeError, TypeError)) and "None" in str(t.seen.error)
+                    for t in trials
+                )
+            ),
         ),
         Mistake(
             "bias_folded_elsewhere",
@@ -237,6 +335,8 @@ load_without_bias = _transfer(
             _key_bias_in_output,
             _key_bias_in_weight,
             lambda target, layer: _key_bias_in_weight(target, layer, 1),
+            *(partial(_key_bias_in, name=name, axis=axis) for name in ("W_q", "W_v") for axis in (0, 1)),
+            *(partial(_key_bias_through, role=role) for role in ROLES),
         ),
         Mistake(
             "output_bias_forgotten",

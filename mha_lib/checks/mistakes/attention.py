@@ -50,6 +50,7 @@ ATTENTION = (
         "att_returns_scores_as_weights",
         "Your output is right, but the second part of the pair holds the scores, before the softmax.",
         attention_with(give=lambda o, w, s: (o, s)),
+        *(attention_with(give=lambda o, w, s, low=low: (o, s.clamp_min(low))) for low in (-1e9, torch.finfo().min)),
         attention_with(
             scale=times(lambda q, k, v: 1.0),
             normalise=lambda s: s,
@@ -162,7 +163,9 @@ ATTENTION = (
     Mistake(
         "att_always_causal",
         "You block the future: no query sees a later key. No mask is asked for here.",
-        attention_with(normalise=lambda s: s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf).softmax(-1)),
+        attention_with(
+            normalise=lambda s: s.masked_fill(~torch.ones(s.shape[-2:], dtype=torch.bool).tril(), -math.inf).softmax(-1)
+        ),
         read=read.AVERAGE,
     ),
     Mistake(
@@ -298,9 +301,7 @@ ATTENTION = (
     Mistake(
         "att_key_reshaped",
         "You reshape the keys where they must be transposed: the shape is right, but the numbers land elsewhere.",
-        attention_with(
-            dot=lambda q, k, v: q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2))
-        ),
+        attention_with(dot=lambda q, k, v: q @ k.reshape(*k.shape[:-2], k.size(-1), k.size(-2))),
         read=read.DOT,
     ),
     Mistake(

@@ -47,7 +47,9 @@ def _on_queries(scores, mask):
     return fill(scores, mask.transpose(1, 2).unsqueeze(1) if mask.dim() == 3 else mask.transpose(-2, -1))
 
 
-def head_mistakes(recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: tuple = (), activation: tuple = ()) -> list[Mistake]:
+def head_mistakes(
+    recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: tuple = (), activation: tuple = ()
+) -> list[Mistake]:
     """Return the mistakes of attention by heads, made on a recipe that splits, attends and merges.
 
     The named arguments are more evidence for the mistakes of those names.
@@ -123,7 +125,9 @@ def head_mistakes(recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: 
             recipe(split=lambda x, h: x.unsqueeze(1), merge=lambda x: x.squeeze(1)),
             recipe(split=lambda x, h: x.unsqueeze(1), merge=lambda x: x.squeeze(1), weights=lambda w: w.squeeze(1)),
             recipe(
-                split=lambda x, h: x.unsqueeze(1).expand(-1, h, -1, -1), merge=lambda x: x[:, 0], scale=times_of(lambda d, h, t: d**-0.5)
+                split=lambda x, h: x.unsqueeze(1).expand(-1, h, -1, -1),
+                merge=lambda x: x[:, 0],
+                scale=times_of(lambda d, h, t: d**-0.5),
             ),
             read=read.ONE,
         ),
@@ -185,7 +189,8 @@ def head_mistakes(recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: 
         ),
         Mistake(
             "mha_mask_without_head_axis",
-            "The mask meets the scores without a head axis: its sentences line up with the heads. With as many sentences "
+            "The mask meets the scores without a head axis: its sentences line up with the heads. With as many "
+            "sentences "
             "as heads nothing complains.",
             recipe(hide=fill),
             *head_axis_lost,
@@ -193,7 +198,8 @@ def head_mistakes(recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: 
         ),
         Mistake(
             "mha_mask_unsqueeze_0",
-            "The axis you put into the mask stands in front, where it changes nothing: its sentences still meet the heads.",
+            "The axis you put into the mask stands in front, where it changes nothing: its sentences still meet the "
+            "heads.",
             recipe(hide=lambda s, m: fill(s, m.unsqueeze(0))),
             read=read.HEAD_AXIS,
         ),
@@ -221,7 +227,8 @@ def head_mistakes(recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: 
         ),
         Mistake(
             "mha_mask_two_axes",
-            "Two axes are put into a mask that has three already: against the scores its sentences and queries stand in "
+            "Two axes are put into a mask that has three already: against the scores its sentences and queries stand "
+            "in "
             "other places.",
             recipe(hide=lambda s, m: fill(s, m[:, None, None])),
             recipe(hide=lambda s, m: fill(s, m.unsqueeze(2))),
@@ -272,15 +279,38 @@ def head_mistakes(recipe: Recipe, *, head_axis_lost: tuple = (), always_causal: 
             read=read.LOOP,
         ),
         *on(recipe, MASKING, without=_SAID, hide=by_head),
-        *on(recipe, [m for m in ATTENTION if m.read != read.STABLE] + list(SCALING), without=_SAID),  # no scores that overflow
+        *on(
+            recipe, [m for m in ATTENTION if m.read != read.STABLE] + list(SCALING), without=_SAID
+        ),  # no scores that overflow
     ]
 
 
 # Mistakes of the shared tables that the table above says better for heads.
 _SAID = (
-    "mask_inverted", "mask_result_dropped", "mask_transposed", "mask_additive_0_1", "mask_zero_score", "mask_finfo_tiny",
-    "mask_fill_minus_10", "mask_fill_minus_1e_minus_9", "mask_softmax_wrong_with_minus_inf", "att_softmax_over_queries",
-    "att_softmax_dim2_hardcoded", "att_softmax_dim1_hardcoded", "att_weights_times_key", "scale_missing", "scale_without_sqrt",
-    "scale_multiplies", "scale_by_dim1", "scale_by_seq_len", "scale_quarter_once", "scale_hardcoded_8", "scale_by_value_width",
-    "mask_always_causal", "att_always_causal", "mask_tilde_on_int", "mask_square_slice",
+    "mask_inverted",
+    "mask_result_dropped",
+    "mask_transposed",
+    "mask_additive_0_1",
+    "mask_zero_score",
+    "mask_finfo_tiny",
+    "mask_fill_minus_10",
+    "mask_fill_minus_1e_minus_9",
+    "mask_softmax_wrong_with_minus_inf",
+    "att_softmax_over_queries",
+    "att_softmax_dim2_hardcoded",
+    "att_softmax_dim1_hardcoded",
+    "att_weights_times_key",
+    "scale_missing",
+    "scale_without_sqrt",
+    "scale_multiplies",
+    "scale_by_dim1",
+    "scale_by_seq_len",
+    "scale_quarter_once",
+    "scale_hardcoded_8",
+    "scale_by_value_width",
+    "mask_takes_off_too_little",
+    "mask_always_causal",
+    "att_always_causal",
+    "mask_tilde_on_int",
+    "mask_square_slice",
 )

@@ -55,9 +55,7 @@ SCALING = (
     Mistake(
         "scale_twice",
         "The scale is applied twice: to query and key each, or to the inputs and again to the scores.",
-        attention_with(
-            scale=times(lambda q, k, v: q.size(-1) ** -1.5)
-        ),
+        attention_with(scale=times(lambda q, k, v: q.size(-1) ** -1.5)),
         read=read.SCALE,
     ),
     Mistake(
@@ -69,7 +67,8 @@ SCALING = (
     ),
     Mistake(
         "scale_hardcoded_8",
-        "You divide by a number that stands in your code. It fits one width alone: the paper's 8 is the root of its 64.",
+        "You divide by a number that stands in your code. It fits one width alone: the paper's 8 is the root of its "
+        "64.",
         *(
             attention_with(scale=times(lambda q, k, v, c=c: 1 / c))
             for c in (8.0, 64.0, 16.0, math.sqrt(512), 512.0, 2.0, 4.0)
