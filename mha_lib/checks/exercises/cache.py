@@ -256,8 +256,8 @@ step = Exercise(
         ),
         Mistake(
             "step_counted_too_early",
-            "You count the new token before you use the length: it is turned and written one place too far, and an empty "
-            "place stays before it.",
+            "You count the new token before you use the length: it is turned and written one place too far, and "
+            "an empty place stays before it.",
             step_with(place=lambda n: n + 1, write=_write_at(lambda n: n + 1), seen=_seen_to(lambda cache, n: n + 2)),
             step_with(place=lambda n: n + 1, write=_write_at(lambda n: n + 1)),
         ),

@@ -46,7 +46,9 @@ def _grows(trials):
 def _pairs_of_a_hand(trials):
     """Every pair is a sine and a cosine of one angle, and some angles are others than asked for."""
     tables = [(t.seen.parts.get("table"), t.want.parts["table"]) for t in trials]
-    if any(x is None or x.shape != want.shape for x, want in tables) or all(close(x, want, 1e-4) for x, want in tables):
+    if any(x is None or x.shape != want.shape for x, want in tables) or all(
+        close(x, want, 1e-4) for x, want in tables
+    ):
         return False
     told = [x.double().unflatten(-1, (-1, 2)).square().sum(-1) for x, want in tables if not x.isnan().any()]
     return len(told) > 2 and all(close(x, torch.ones_like(x), 1e-3) for x in told)
@@ -159,7 +161,8 @@ sinusoidal = Exercise(
         ),
         Mistake(
             "sin_full_circles",
-            "The angle is multiplied by 2π. The formula counts in radians: the first pair turns by one radian a place.",
+            "The angle is multiplied by 2π. The formula counts in radians: the first pair turns by one radian a "
+            "place.",
             sinusoidal_with(angle=lambda places, exponent: 2 * math.pi * places / BASE**exponent),
         ),
         Mistake(

@@ -134,7 +134,8 @@ find_head = FindExercise(
         Probe("from a token to a later one", (_random_maps(222), (3, 5))),
         Probe("one back in the real model", (Fresh(lambda: _real_maps(ORANGE), f"the maps of “{ORANGE}”"), "back")),
         Probe(
-            "from it to animal in the real model", (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2))
+            "from it to animal in the real model",
+            (Fresh(lambda: _real_maps(TIRED), f"the maps of “{TIRED}”"), (10, 2)),
         ),
     ],
     mistakes=[
@@ -344,7 +345,9 @@ class PruneExercise(RealExercise):
             f"layer.{i}.attention.output.dense.weight, columns {h * width}–{(h + 1) * width - 1}" for i, h in heads
         )
         shown = {
-            "you changed": "\n".join(f"{n.removeprefix('encoder.')}, {words}" for n, words in list(changed.items())[:6])
+            "you changed": "\n".join(
+                f"{n.removeprefix('encoder.')}, {words}" for n, words in list(changed.items())[:6]
+            )
         }
         says = "What you changed does not switch off these heads and nothing else."
         return "prune_other_cells", says, shown | {"enough is": f"0 in {wanted or 'no cell at all'}"}

@@ -10,7 +10,7 @@ _MOVES = ("clone", "copy_", "_to_copy", "constant_pad_nd", "new_", "_like")
 
 
 class _Table(TorchDispatchMode):
-    """Watches whether something is computed from, or into, a tensor with as many rows and columns as the whole table."""
+    """Watches whether anything is computed from, or into, a tensor of as many rows and columns as the whole table."""
 
     def __init__(self, rows: int, columns: int):
         super().__init__()
@@ -41,6 +41,10 @@ def whole_table(inputs: tuple[Tensor, ...], rows: int, columns: int, block: int,
         call = specimen.guard.call(run)
         if call.error is not None or not table.met:
             return None
-        return {"seen on": seen_on, "yours": f"{columns} columns at once", "expected": f"{block} columns at once, at most"}
+        return {
+            "seen on": seen_on,
+            "yours": f"{columns} columns at once",
+            "expected": f"{block} columns at once, at most",
+        }
 
     return Law(test)

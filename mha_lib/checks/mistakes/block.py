@@ -132,7 +132,9 @@ def _is_linear(specimen):
 
     call = specimen.guard.call(bend)
     return (
-        {"seen on": "feed_forward of a sum, and the sum of both"} if call.error is None and call.value < 1e-5 else None
+        {"seen on": "feed_forward of a sum, and the sum of both"}
+        if call.error is None and call.value < 1e-5
+        else None
     )
 
 
@@ -155,7 +157,10 @@ def _ends_with_an_activation(specimen):
     out = _fed(specimen, lambda feed: feed(200 * normal(8, 16, 12, seed=514)))
     if out is None or out.min() < -0.5 or out.max() < 2:
         return None
-    return {"seen on": "feed_forward of 128 large tokens", "yours": f"all between {out.min():.2f} and {out.max():.2f}"}
+    return {
+        "seen on": "feed_forward of 128 large tokens",
+        "yours": f"all between {out.min():.2f} and {out.max():.2f}",
+    }
 
 
 def _keeps_features_apart(specimen):
@@ -171,7 +176,11 @@ def _keeps_features_apart(specimen):
 def _other_heads(specimen):
     module = specimen.build(12, 4)
     heads = getattr(getattr(module, "attention", None), "num_heads", 4)
-    return None if heads == 4 else {"seen on": "d_model = 12, num_heads = 4", "yours": f"attention with num_heads = {heads}"}
+    return (
+        None
+        if heads == 4
+        else {"seen on": "d_model = 12, num_heads = 4", "yours": f"attention with num_heads = {heads}"}
+    )
 
 
 def _mixed(parts, x, mask, normed):

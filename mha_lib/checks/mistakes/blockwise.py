@@ -263,7 +263,8 @@ def _second_part_alone(trials):
     """The output is right everywhere, and the second part is a wrong number for each row."""
     told = [t for t in trials if not t.probe.gradient]
     if any(
-        t.seen.error is not None or t.seen.parts["log_sum_exp"].shape != t.want.parts["log_sum_exp"].shape for t in told
+        t.seen.error is not None or t.seen.parts["log_sum_exp"].shape != t.want.parts["log_sum_exp"].shape
+        for t in told
     ):
         return False
     return all(close(t.seen.parts["output"], t.want.parts["output"], t.probe.tolerance) for t in told)
@@ -290,7 +291,13 @@ RUNNING = (
     Mistake(
         "running_whole_table",
         _AT_ONCE,
-        whole_table((normal(13, 11, seed=711), normal(11, 5, seed=712)), 13, 11, 4, "scores (13, 11), values (11, 5), block = 4"),
+        whole_table(
+            (normal(13, 11, seed=711), normal(11, 5, seed=712)),
+            13,
+            11,
+            4,
+            "scores (13, 11), values (11, 5), block = 4",
+        ),
     ),
     Mistake(
         "running_mean_of_blocks",
