@@ -1,5 +1,7 @@
 """The checks proved by answers: each wrong one is told its own mistake, each right one passes."""
 
+import re
+
 import pytest
 
 from mha_lib import checks
@@ -35,6 +37,22 @@ def test_a_wrong_answer_is_told_its_mistake(answer):
     assert result.status == "failed", answer.source
     assert result.misconception == answer.mistake, f"{answer.source}\n{result}"
     assert result.message and result.read
+    names_nothing_that_its_input_lacks(getattr(checks, answer.check), result)
+
+
+THINGS = {  # a word of a verdict, and what the input that it shows must have
+    "mask": lambda text: any(word in text for word in ("mask", "tokens", "size", "sentence", "length", "queries", "prompt")),
+    "dropout": lambda text: "dropout" in text or "d_model" in text,
+}
+
+
+def names_nothing_that_its_input_lacks(exercise, result):
+    shown = " ".join([result.facts.get("seen on", ""), " ".join(exercise.signature)])
+    for word, has in THINGS.items():
+        if re.search(rf"\b{word}\b", result.message) and "seen on" in result.facts:
+            assert has(shown), str(result)
+    if re.search(r"\bmask\b", result.message) and "mask" in exercise.signature and "query" in result.facts.get("seen on", ""):
+        assert "mask" in result.facts["seen on"] or "where no mask" in result.message, str(result)
 
 
 @pytest.mark.parametrize("answer", right_answers(), ids=name)
