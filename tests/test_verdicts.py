@@ -24,6 +24,9 @@ def load(source: str, name: str):
     return scope[name]
 
 
+SHARED_OUT = "scores = query @ key.mT / query.size(-1) ** 0.5\n    "
+
+
 def judge(source: str, check: str = "attention", name: str = "attention"):
     return getattr(checks, check).judge(load(source, name))
 
@@ -405,6 +408,22 @@ def test_an_answer_is_run_once_on_every_input():
 
     checks.attention.judge(attention)
     assert len(calls) <= len(checks.attention.probes) + 1  # once more, watched
+
+
+@pytest.mark.parametrize(
+    "check, lines, says",
+    [
+        ("scaling", "scores = query @ key.mT / query.size(-1) ** 0.5\n    weights = scores.softmax(-1)", "you divide the scores once they are there"),
+        ("scaling", "scores = query / query.size(-1) ** 0.5 @ key.mT\n    weights = scores.softmax(-1)", ""),
+        ("masked_attention", f"{SHARED_OUT}w = scores.softmax(-1) * mask\n    weights = w / w.sum(-1, keepdim=True)", "the softmax has rounded their weights to 0"),
+        ("masked_attention", f"{SHARED_OUT}weights = scores.masked_fill(mask == 0, -torch.inf).softmax(-1)", ""),
+    ],
+)
+def test_a_remark_stands_beside_a_pass(check, lines, says):
+    signature = ", ".join(getattr(checks, check).signature)
+    result = judge(f"def attention({signature}):\n    {lines}\n    return weights @ value, weights\n", check)
+    assert result.status == "passed" and result.misconception is None
+    assert says in " ".join(result.message.split()) and bool(result.facts) == bool(says), str(result)
 
 
 def test_read_again_is_a_link_to_the_heading():

@@ -46,7 +46,7 @@ class Sign:
     test: Callable[[list], bool]
 
 
-ALWAYS, WRONG, UNREAD = "always", "wrong", "unread"
+ALWAYS, WRONG, UNREAD, REMARK = "always", "wrong", "unread", "remark"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ class Law:
             holds, else facts to show, label to text.
         when: ALWAYS asks it of every answer, also of one with the right numbers; WRONG only of one with
             wrong numbers, before they are compared with the mimics; UNREAD where the answer's weights
-            cannot be read, in place of the numbers.
+            cannot be read, in place of the numbers; REMARK only of one that passes, which it goes on to do:
+            the sentence stands beside it.
     """
 
     test: Callable[[object], dict[str, str] | None]

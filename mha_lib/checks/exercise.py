@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from mha_lib.checks import trace
-from mha_lib.checks.case import ALWAYS, Binding, Fresh, Mistake, Probe
+from mha_lib.checks.case import ALWAYS, REMARK, Binding, Fresh, Mistake, Probe
 from mha_lib.checks.compare import Seen, Trial, Unfit, a, are, largest_difference, same
 from mha_lib.checks.explain import explain, is_stub, its_words, text_of
 from mha_lib.checks.guard import Guard, TimeUp, seed
@@ -35,7 +35,7 @@ GENERAL = (
     "refused_by_library",
     "raised",
 )
-PAIRS = 0.35  # seconds of processor time for two mistakes at once
+PAIRS = 0.5  # seconds of processor time for two mistakes at once
 
 
 class Exercise:
@@ -130,8 +130,9 @@ class Exercise:
         for binding in bindings:
             trials = self._beside(seen, binding, stop_early=len(bindings) > 1)
             if not any(t.is_wrong for t in trials):
-                broken = self._broken(self.specimen(answer, guard), ALWAYS)
-                return broken or self.passed([t.probe.label for t in trials if t.probe.judged])
+                specimen = self.specimen(answer, guard)
+                passed = self.passed([t.probe.label for t in trials if t.probe.judged], self._broken(specimen, REMARK))
+                return self._broken(specimen, ALWAYS) or passed
         return self._name(self._beside(seen, bindings[0]), bindings[0], guard, answer)
 
     def _see(self, call: Callable, guard: Guard) -> list[tuple[Probe, Seen]]:
@@ -189,8 +190,11 @@ class Exercise:
 
     # -- verdicts
 
-    def passed(self, labels: list[str]) -> Result:
-        return Result(self.name, PASSED, f"Right on {len(labels)} inputs: {', '.join(labels)}.")
+    def passed(self, labels: list[str], remark: Result | None = None) -> Result:
+        said = f"Right on {len(labels)} inputs: {', '.join(labels)}."
+        if remark is None:
+            return Result(self.name, PASSED, said)
+        return Result(self.name, PASSED, f"{said} {remark.message}", None, remark.facts, remark.read)
 
     def failed(self, id: str, says: str, facts: dict[str, str] | None = None, read: Heading | None = None) -> Result:
         return Result(self.name, FAILED, says, id, facts or {}, read or self.read)

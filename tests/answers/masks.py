@@ -31,11 +31,9 @@ MASKS = [
     ("mask_finfo_tiny", [f"{FILL} -> scores = scores.masked_fill(mask == 0, torch.finfo(scores.dtype).tiny)"]),
     ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1) * mask"]),
     ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1).masked_fill(mask == 0, 0)"]),
-    ("mask_after_softmax_shared_out", [f"{FILL} -> pass", f"{SOFTMAX} -> w = scores.softmax(-1) * mask; weights = w / w.sum(-1, keepdim=True)"]),
-    ("mask_after_softmax_shared_out", [f"{FILL} -> pass", f"{SOFTMAX} -> w = torch.where(mask.bool(), scores.softmax(-1), 0.0); weights = F.normalize(w, p=1, dim=-1, eps=1e-9)"]),
     ("mask_exp_underflows", [f"{FILL} -> pass", f"{SOFTMAX} -> e = scores.exp() * mask; weights = e / e.sum(-1, keepdim=True)"]),
     ("mask_exp_underflows", [f"{SOFTMAX} -> e = scores.exp(); weights = e / (e.sum(-1, keepdim=True) + 1e-9)"]),
-    ("mask_takes_off_too_little", [f"{FILL} -> scores = scores + (mask.float() - 1) * 1e4"]),
+    ("mask_takes_off_too_little", [f"{FILL} -> scores = scores + (mask.float() - 1) * 100"]),
     ("mask_fill_plus_inf", [f"{FILL} -> scores = scores.masked_fill(mask == 0, float('nan'))"]),
     ("mask_as_index", [f"{FILL} -> scores[mask == 0] = -math.inf"]),
     ("mask_transposed", [f"{FILL} -> scores = scores.masked_fill(mask.transpose(-2, -1) == 0, -1e9)"]),
@@ -48,6 +46,8 @@ MASKS = [
 ]
 
 _MASKED = [
+    [f"{FILL} -> pass", f"{SOFTMAX} -> w = scores.softmax(-1) * mask; weights = w / w.sum(-1, keepdim=True)"],
+    [f"{FILL} -> pass", f"{SOFTMAX} -> w = torch.where(mask.bool(), scores.softmax(-1), 0.0); weights = F.normalize(w, p=1, dim=-1, eps=1e-9)"],
     ["if mask is not None: -> if mask != None:"],
     [f"{FILL} -> scores = scores.masked_fill(mask == 0, -1e9)"],
     [f"{FILL} -> scores = scores.masked_fill(~mask.bool(), torch.finfo(scores.dtype).min)"],

@@ -39,15 +39,6 @@ def _std(line):
 
 WRONG = (
     [Answer(check, "attention", edit(BASE, *c), id) for check in ("attention", "scaling") for id, c in SCALES]
-    + [
-        Answer("scaling", "attention", edit(BASE, *c), "scaling_after_the_product")
-        for c in (
-            [],
-            [f"{SCORES} -> scores = torch.einsum('...id,...jd->...ij', query, key)"],
-            [f"{SCORES} -> scores = (query.unsqueeze(-2) * key.unsqueeze(-3)).sum(-1)"],
-            [f"{SCALE} -> scores *= key.size(-1) ** -0.5"],
-        )
-    ]
     +[
         Answer("stable_softmax", "stable_softmax", _stable(line), id)
         for id, line in [
@@ -108,7 +99,7 @@ _BEFORE = [
 ]
 
 RIGHT = (
-    [Answer("scaling", "attention", edit(BEFORE, *c)) for c in _BEFORE]
+    [Answer("scaling", "attention", edit(base, *c)) for base, changes in ((BEFORE, _BEFORE), (BASE, ROUNDABOUT)) for c in changes]
     +[Answer("stable_softmax", "stable_softmax", _stable(line)) for line in ("e / e.sum(-1, keepdim=True)", "torch.exp(scores - scores.logsumexp(-1, keepdim=True))", "(scores - scores.max(-1, keepdim=True).values).softmax(-1)")]
     +[Answer("score_std", "score_std", _std(line)) for line in ("d_k ** 0.5", "math.sqrt(d_k)", "torch.tensor(float(d_k)).sqrt()", "(torch.randn(20000, d_k) * torch.randn(20000, d_k)).sum(-1).std()")]
 )

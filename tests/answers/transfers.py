@@ -52,8 +52,6 @@ WRONG = [
         ("par_cut_along_inputs", [f"{CHUNKS} -> weights, biases = torch_mha.in_proj_weight.chunk(3, dim=1), torch_mha.in_proj_bias.chunk(3)"]),
         ("par_slices_overlap", [f"{CHUNKS} -> weights, biases = ([x[i : i + 12] for i in range(3)] for x in (torch_mha.in_proj_weight, torch_mha.in_proj_bias))"]),
         ("copy_added", ["linear.weight.copy_(weight) -> linear.weight.add_(weight)", "linear.bias.copy_(bias) -> linear.bias.add_(bias)"]),
-        ("memory_shared", ["linear.weight.copy_(weight) -> linear.weight.data = weight.data", "linear.bias.copy_(bias) -> linear.bias.data = bias.data"]),
-        ("memory_shared", [f"{OUT_WEIGHT} -> mine.w_o = torch_mha.out_proj", f"{OUT_BIAS} -> pass"]),
         ("not_a_tensor_here", [f"{OUT_WEIGHT} -> mine.w_o.weight.copy_(torch_mha.q_proj_weight)"]),
         ("par_bias_forgotten", ["linear.bias.copy_(bias) -> pass", f"{OUT_BIAS} -> pass"]),
         ("par_bias_forgotten", ["linear.bias.copy_(bias) -> pass"]),
@@ -97,6 +95,7 @@ RIGHT = [
         ["linear.weight.copy_(weight) -> linear.weight.data = weight.clone()"],
         ["linear.weight.copy_(weight) -> linear.weight = nn.Parameter(weight.clone())"],
         [f"{OUT_WEIGHT} -> mine.w_o = copy.deepcopy(torch_mha.out_proj)", f"{OUT_BIAS} -> pass"],
+        [f"{OUT_WEIGHT} -> mine.w_o = torch_mha.out_proj", f"{OUT_BIAS} -> pass"],
         [f"{CHUNKS} -> d = torch_mha.embed_dim; weights, biases = torch_mha.in_proj_weight.split(d), torch_mha.in_proj_bias.split(d)"],
     )
 ] + [

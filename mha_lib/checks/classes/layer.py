@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from mha_lib.checks.case import ALWAYS, UNREAD, WRONG, Law
+from mha_lib.checks.case import ALWAYS, REMARK, UNREAD, WRONG, Law
 from mha_lib.checks.classes.exercise import ClassSpecimen
 from mha_lib.checks.inputs import normal, padding
 from mha_lib.masks import causal_mask
@@ -246,14 +246,14 @@ def _dropped_from(given: list[Tensor]) -> str:
     return "wide" if "weights" not in places else "two" if "wide" in places else "weights"
 
 
-def _training_drop(word: str, seen: str) -> Law:
-    return Law(lambda specimen: {"seen on": seen} if specimen.once(_drop_in_training) == word else None)
+def _training_drop(word: str, seen: str, when: str = ALWAYS) -> Law:
+    return Law(lambda specimen: {"seen on": seen} if specimen.once(_drop_in_training) == word else None, when)
 
 
 never_dropped = _training_drop("never", "dropout = 0.5, in training mode, the same input twice")
 dropped_once = _training_drop("once", "dropout = 0.5, after eval() and train() again")
 dropped_from_scores = _training_drop("scores", "dropout = 0.5, in training mode: what the dropout was given")
-dropped_in_two_places = _training_drop("two", "dropout = 0.5, in training mode: what the dropout was given")
+dropped_in_two_places = _training_drop("two", "dropout = 0.5, in training mode: what the dropout was given", REMARK)
 dropped_elsewhere = _training_drop("wide", "dropout = 0.5, in training mode: what the dropout was given")
 
 

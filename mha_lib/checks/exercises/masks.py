@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted, read
-from mha_lib.checks.case import Probe
+from mha_lib.checks.case import REMARK, Law, Mistake, Probe
 from mha_lib.checks.compare import Unfit, as_tensor, output_and_weights, refuse_none
 from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.hunt import BugHunt, Lucky
@@ -119,6 +119,15 @@ _LOW_ALLOWED = (
 )  # scores near -28000 for the keys 0 to 2, near 0 for the blocked ones
 _INFINITE_KEY = normal(2, 5, 8, seed=53).index_fill(1, torch.tensor([4]), 1e30)
 
+def _rounds_to_nothing(specimen):
+    call = specimen.guard.call(lambda: specimen.answer(*(x.clone() for x in _LOW_ALLOWED)))
+    sums = None if call.error is not None else call.value[1].sum(-1)
+    if sums is None or torch.allclose(sums, torch.ones_like(sums), atol=0.01):
+        return None
+    shapes = ", ".join(f"{name} {tuple(x.shape)}" for name, x in zip(("query", "key", "value", "mask"), _LOW_ALLOWED))
+    return {"seen on": shapes, "yours": f"rows of weights that sum to {float(sums.flatten()[0]):.0f}"}
+
+
 masked_attention = Exercise(
     "masked_attention",
     signature="query key value mask",
@@ -142,7 +151,7 @@ masked_attention = Exercise(
         ),
         Probe("integers 0 and 1", (*_SQUARE, _CAUSAL5.long())),
         Probe("very low scores", (_LOW_QUERY, _LOW_KEY, normal(1, 5, 6, seed=64), _CAUSAL5), tolerance=5e-4),
-        Probe("allowed scores far below blocked ones", _LOW_ALLOWED, tolerance=5e-4),
+        Probe("allowed scores far below blocked ones", _LOW_ALLOWED, judged=False, tolerance=5e-4),
         Probe("a mask that blocks nothing", (*_SQUARE, torch.ones(1, 5, 5, dtype=torch.bool))),
         Probe("gradients", (*_SQUARE, _CAUSAL5), gradient=True, tolerance=1e-4),
         Probe("64-bit floats", (*(x.double() for x in _SQUARE), _CAUSAL5), judged=False, tolerance=1e-12),
@@ -155,6 +164,12 @@ masked_attention = Exercise(
         *LATE,
         *SCALING,
         *(m for m in ATTENTION if m.read != read.STABLE),  # no scores here that could overflow
+        Mistake(
+            "mask_rounds_to_nothing",
+            "But where the allowed scores lie far below blocked ones, the softmax has rounded their weights to 0 before "
+            "the mask comes: nothing is left to share out.",
+            Law(_rounds_to_nothing, REMARK),
+        ),
     ],
 )
 

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mha_lib.attention import attention as reference_attention
 from mha_lib.checks import planted, read
-from mha_lib.checks.case import Law, Mistake, Probe
+from mha_lib.checks.case import REMARK, Law, Mistake, Probe
 from mha_lib.checks.compare import Unfit, a, one_tensor, output_and_weights, refuse_none
 from mha_lib.checks.exercise import Exercise, Specimen
 from mha_lib.checks.exercises.attention import ATTENTION_PROBES
@@ -144,10 +144,9 @@ scaling = Exercise(
         *ATTENTION,
         Mistake(
             "scaling_after_the_product",
-            "The result is right, but you divide the scores once they are there. Asked for is a way on which no "
-            "undivided score "
-            "ever exists: divide what goes into the product.",
-            Law(_undivided),
+            "But you divide the scores once they are there. Asked for is a way on which no undivided score ever exists: "
+            "divide what goes into the product.",
+            Law(_undivided, REMARK),
         ),
     ],
 )

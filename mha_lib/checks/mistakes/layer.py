@@ -142,9 +142,8 @@ LAYER = (
     ),
     Mistake(
         "mha_dropout_in_two_places",
-        "Your dropout acts on the weights, and in another place as well: on inputs, heads or output. Here it acts on "
-        "the "
-        "weights alone.",
+        "But your dropout acts on the weights, and in another place as well: on inputs, heads or output. Asked for is "
+        "the weights alone.",
         layer.dropped_in_two_places,
         read=read.DROP,
     ),
