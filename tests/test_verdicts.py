@@ -1,7 +1,6 @@
 """Verdicts that point at a line, explain an exception, say how numbers are related, and never lie."""
 
 import linecache
-import re
 import threading
 
 import pytest

@@ -1,6 +1,5 @@
 """A small writer: the model that the exercises about decoding generate text with."""
 
-import torch
 from torch import Tensor, nn
 
 from mha_lib.cache import KeyValueCache

@@ -33,7 +33,7 @@ MASKS = [
     ("mask_after_softmax", [f"{FILL} -> pass", f"{SOFTMAX} -> weights = scores.softmax(-1).masked_fill(mask == 0, 0)"]),
     ("mask_exp_underflows", [f"{FILL} -> pass", f"{SOFTMAX} -> e = scores.exp() * mask; weights = e / e.sum(-1, keepdim=True)"]),
     ("mask_exp_underflows", [f"{SOFTMAX} -> e = scores.exp(); weights = e / (e.sum(-1, keepdim=True) + 1e-9)"]),
-    ("mask_takes_off_too_little", [f"{FILL} -> scores = scores + (mask.float() - 1) * 100"]),
+    ("mask_takes_off_too_little", [f"{FILL} -> scores = scores + (mask.float() - 1) * 10"]),
     ("mask_fill_plus_inf", [f"{FILL} -> scores = scores.masked_fill(mask == 0, float('nan'))"]),
     ("mask_as_index", [f"{FILL} -> scores[mask == 0] = -math.inf"]),
     ("mask_transposed", [f"{FILL} -> scores = scores.masked_fill(mask.transpose(-2, -1) == 0, -1e9)"]),

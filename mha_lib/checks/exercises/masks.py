@@ -14,7 +14,7 @@ from mha_lib.checks.exercise import Exercise
 from mha_lib.checks.hunt import BugHunt, Lucky
 from mha_lib.checks.inputs import normal
 from mha_lib.checks.mistakes.attention import ATTENTION
-from mha_lib.checks.mistakes.empty_rows import BLOCKED_ROWS, LATE
+from mha_lib.checks.mistakes.empty_rows import BLOCKED_ROWS, UNDERFLOWS
 from mha_lib.checks.mistakes.masking import MASKING
 from mha_lib.checks.mistakes.masks import CAUSAL, DECODER, PADDING, WINDOW
 from mha_lib.checks.mistakes.scaling import SCALING
@@ -161,7 +161,7 @@ masked_attention = Exercise(
     ],
     mistakes=[
         *MASKING,
-        *LATE,
+        UNDERFLOWS,
         *SCALING,
         *(m for m in ATTENTION if m.read != read.STABLE),  # no scores here that could overflow
         Mistake(

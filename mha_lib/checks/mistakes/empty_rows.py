@@ -31,19 +31,11 @@ _DIVIDED = (
     *(lambda w, low=low: w / (w.sum(-1, keepdim=True) + low) for low in (1e-12, 1e-9, 1e-8, 1e-6)),
 )
 
-LATE = (
-    Mistake(
-        "mask_after_softmax_shared_out",
-        "Your softmax runs over all keys, and the mask comes after it. A blocked score far above the allowed ones has "
-        "then taken the weight of the whole row, and there is nothing to share out.",
-        *(_divided_after(divide) for divide in _DIVIDED),
-    ),
-    Mistake(
-        "mask_exp_underflows",
-        "The exponential is taken of the scores as they are. Very low ones all become 0, and nothing is left to share "
-        "out: the largest allowed score of the row must come off first.",
-        *(attention_with(normalise=softmax_by_hand(lambda s: 0.0, divide)) for divide in _DIVIDED),
-    ),
+UNDERFLOWS = Mistake(
+    "mask_exp_underflows",
+    "The exponential is taken of the scores as they are. Very low ones all become 0, and nothing is left to share "
+    "out: the largest allowed score of the row must come off first.",
+    *(attention_with(normalise=softmax_by_hand(lambda s: 0.0, divide)) for divide in _DIVIDED),
 )
 
 

@@ -169,7 +169,7 @@ MASKING = (
         "mask_takes_off_too_little",
         "You take a number off the blocked scores, and it is not enough: one that lies further above the allowed ones "
         "still wins.",
-        *(attention_with(hide=lambda s, m, f=f: s - (m == 0).to(s.dtype) * f) for f in (100.0, 10.0)),
+        attention_with(hide=lambda s, m: s - (m == 0).to(s.dtype) * 10),
         read=read.FAIL,
     ),
     Mistake(
