@@ -21,8 +21,7 @@ from xml.etree import ElementTree
 import nbformat
 from nbclient import NotebookClient
 
-from mha_lib import checks
-from tests.answers import right_answers, wrong_answers
+from tests.answers.__main__ import judge_all
 from tests.browser.lab import Lab, browser, first_minute
 from tools.pages import write
 
@@ -92,11 +91,6 @@ def minute() -> float:
         return first_minute(lab, lab.learner(chromium))
 
 
-def check_seconds() -> list[float]:
-    answers = [(getattr(checks, a.check), a.load()) for a in right_answers() + wrong_answers()]
-    return [seconds_of(lambda: check.judge(answer)) for check, answer in answers]
-
-
 def suite() -> tuple[float, dict[str, float]]:
     """Run make test; return its seconds, and those of each file of tests, the workers' taken together."""
     with TemporaryDirectory() as folder:
@@ -123,7 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-tests", action="store_true", help="leave out the run of the suite, and write nothing")
     options = parser.parse_args()
-    took = check_seconds()
+    took = judge_all()[1]
     kernel, real, trained = bare_kernel(), seconds_in_fresh_process(IMPORT_REAL, runs=3), training()
     workers = min(os.cpu_count() or 1, 4)
     floor = (len(paths()) * kernel + sum(holds(path, REAL) for path in paths()) * real + sum(trained.values())) / workers
@@ -131,8 +125,8 @@ def main() -> None:
         ("from `make lab` to the end of chapter 1, in a browser", f"{minute():.1f}"),
         ("import mha_lib, beyond torch", f"{seconds_in_fresh_process(IMPORT):.3f}"),
         ("first check in a fresh process", f"{seconds_in_fresh_process(FIRST_CHECK):.2f}"),
-        (f"a check, median of {len(took)} answers", f"{statistics.median(took):.3f}"),
-        ("a check, longest", f"{max(took):.2f}"),
+        (f"a check, processor time, median of {len(took)} answers", f"{statistics.median(took):.3f}"),
+        ("a check, processor time, longest", f"{max(took):.2f}"),
     ])
     test = [
         ("a kernel with torch and matplotlib", f"{kernel:.2f}"),

@@ -35,7 +35,7 @@ GENERAL = (
     "refused_by_library",
     "raised",
 )
-PAIRS = 0.5  # seconds of processor time for two mistakes at once
+PAIRS = 0.7  # seconds of processor time for two mistakes at once
 
 
 class Exercise:
