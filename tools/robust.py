@@ -1,6 +1,6 @@
 """Validate the stored outputs under other circumstances, and print a table.
 
-    python tools/robust.py                  all circumstances (about half an hour)
+    python tools/robust.py                  all circumstances (about two hours)
     python tools/robust.py threads device   those whose name contains one of the words
     python tools/robust.py --list           their names
 
