@@ -23,12 +23,12 @@ from nbclient import NotebookClient
 
 from tests.answers.__main__ import judge_all
 from tests.browser.lab import Lab, browser, first_minute
+from tests.conftest import notebook_paths
 from tools.pages import write
 
 ROOT = Path(__file__).resolve().parent.parent
 
 BARE = "import torch\nimport matplotlib.pyplot as plt\nplt.figure()\nplt.close()"
-FOLDERS = ("notebooks", "solutions", "exercises")
 TRAINS = re.compile(r"\b(lookups|next_token|recall|task|induction)\.train\(|\btrain\(\d|= train_mine\(\)|two_diagonals\(train")
 REAL = re.compile(r"transformers|real_model")
 IMPORT_REAL = "import time, torch; t = time.perf_counter(); import transformers; print(time.perf_counter() - t)"
@@ -59,10 +59,6 @@ def bare_kernel(runs: int = 5) -> float:
     return statistics.median(seconds_of(once) for _ in range(runs))
 
 
-def paths(*folders: str) -> list[Path]:
-    return [path for folder in folders or FOLDERS for path in sorted((ROOT / folder).glob("*.ipynb"))]
-
-
 def holds(path: Path, sign: re.Pattern) -> bool:
     return any(sign.search(cell.source) for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code")
 
@@ -70,7 +66,7 @@ def holds(path: Path, sign: re.Pattern) -> bool:
 def training() -> dict[str, float]:
     """Return, for each notebook that trains, the seconds of the cells that do."""
     found = {}
-    for path in paths("notebooks", "solutions"):
+    for path in notebook_paths("notebooks", "solutions"):
         if not holds(path, TRAINS):
             continue
         notebook = nbformat.read(path, as_version=4)
@@ -120,7 +116,7 @@ def main() -> None:
     took = judge_all()[1]
     kernel, real, trained = bare_kernel(), seconds_in_fresh_process(IMPORT_REAL, runs=3), training()
     workers = min(os.cpu_count() or 1, 4)
-    floor = (len(paths()) * kernel + sum(holds(path, REAL) for path in paths()) * real + sum(trained.values())) / workers
+    floor = (len(notebook_paths()) * kernel + sum(holds(path, REAL) for path in notebook_paths()) * real + sum(trained.values())) / workers
     use = table([
         ("from `make lab` to the end of chapter 1, in a browser", f"{minute():.1f}"),
         ("import mha_lib, beyond torch", f"{seconds_in_fresh_process(IMPORT):.3f}"),
@@ -132,7 +128,7 @@ def main() -> None:
         ("a kernel with torch and matplotlib", f"{kernel:.2f}"),
         ("import transformers, beyond torch", f"{real:.2f}"),
         *((f"training in {name}", f"{seconds:.1f}") for name, seconds in trained.items()),
-        (f"the floor of the suite: {len(paths())} kernels, imports and training, {workers} at a time", f"{floor:.0f}"),
+        (f"the floor of the suite: {len(notebook_paths())} kernels, imports and training, {workers} at a time", f"{floor:.0f}"),
     ]
     if options.no_tests:
         print(use, table(test), sep="\n\n")

@@ -7,12 +7,11 @@ from datetime import datetime
 from pathlib import Path
 
 from tools.carry import carry, read
-from tools.kept import dumped, folder_for, shown, words, write
+from tools.kept import STAMP, dumped, folder_for, shown, words, write
 from tools.repository import course_notebooks, git
 
 SINCE = "tools/carry.py"  # the first edition has no such file
 DONE = "carried"  # stands in the folder of saved notebooks that are done
-STAMP = "%Y-%m-%d_%H-%M-%S"
 
 
 def left_behind(root: Path) -> tuple[Path, str] | None:

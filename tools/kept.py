@@ -10,9 +10,11 @@ from nbformat import NotebookNode
 
 from tools.carry import Carried
 
+STAMP = "%Y-%m-%d_%H-%M-%S"  # the name of a folder of saved notebooks
+
 
 def folder_for(root: Path, now: datetime) -> Path:
-    return root / "saved" / now.strftime("%Y-%m-%d_%H-%M-%S")
+    return root / "saved" / now.strftime(STAMP)
 
 
 def dumped(notebook: NotebookNode) -> bytes:

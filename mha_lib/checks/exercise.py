@@ -131,8 +131,10 @@ class Exercise:
             trials = self._beside(seen, binding, stop_early=len(bindings) > 1)
             if not any(t.is_wrong for t in trials):
                 specimen = self.specimen(answer, guard)
-                passed = self.passed([t.probe.label for t in trials if t.probe.judged], self._broken(specimen, REMARK))
-                return self._broken(specimen, ALWAYS) or passed
+                broken = self._broken(specimen, ALWAYS)
+                if broken is not None:
+                    return broken
+                return self.passed([t.probe.label for t in trials if t.probe.judged], self._broken(specimen, REMARK))
         return self._name(self._beside(seen, bindings[0]), bindings[0], guard, answer)
 
     def _see(self, call: Callable, guard: Guard) -> list[tuple[Probe, Seen]]:
