@@ -77,6 +77,7 @@ class Exercise:
         if isinstance(reference, Recipe):
             self.reference, self.way = reference(), way or reference.way
         self.probes, self.mistakes = tuple(probes), tuple(mistakes)
+        self._known: dict[tuple[Callable, int], Seen] = {}
         self.__doc__ = f"Check your {name}. The result must be: {expects}"
 
     def __call__(self, answer: object) -> Result:
@@ -158,6 +159,15 @@ class Exercise:
     def _given(self, make: Callable, binding: Binding, probe: Probe) -> Seen:
         """Return what the reference or a mimic gives on a probe."""
         return self.observe(lambda *args, **named: make(*binding.context, *args, **named), probe)
+
+    def _given_once(self, mimic: Callable, binding: Binding, probe: Probe) -> Seen:
+        """Return what a mimic gives on a probe; what hangs on no answer is computed once."""
+        if binding.context:
+            return self._given(mimic, binding, probe)
+        key = mimic, id(probe)
+        if key not in self._known:
+            self._known[key] = self._given(mimic, binding, probe)
+        return self._known[key]
 
     def observe(self, function: Callable, probe: Probe, guard: Guard | None = None) -> Seen:
         """Call a function on a probe and read what came of it; with a guard for a learner's code."""
@@ -291,7 +301,7 @@ class Exercise:
         """
         shared, numbers, errors = 0, False, []
         for trial in trials:
-            seen = self._given(mimic, binding, trial.probe)
+            seen = self._given_once(mimic, binding, trial.probe)
             alike = same(seen, trial.seen, _looser(trial.probe.tolerance) if trial.is_wrong else trial.probe.tolerance)
             if not alike and trial.probe.judged:
                 return 0
