@@ -10,6 +10,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -161,7 +162,7 @@ class Exercise:
         return self.observe(lambda *args, **named: make(*binding.context, *args, **named), probe)
 
     def _given_once(self, mimic: Callable, binding: Binding, probe: Probe) -> Seen:
-        """Return what a mimic gives on a probe; what hangs on no answer is computed once."""
+        """Return what a mimic of the table gives on a probe; what hangs on no answer is computed once."""
         if binding.context:
             return self._given(mimic, binding, probe)
         key = mimic, id(probe)
@@ -287,13 +288,14 @@ class Exercise:
         ordered = [t for t in trials if t.is_wrong] + [t for t in trials if not t.is_wrong]
         found: dict[Mistake, int] = {}
         for mistake in self.mistakes:
-            fits = [n for mimic in mistake.mimics if (n := self._fits(mimic, ordered, binding))]
+            given = [partial(self._given_once, mimic, binding) for mimic in mistake.mimics]
+            fits = [n for one in given if (n := self._fits(one, ordered))]
             if fits:
                 found[mistake] = max(fits)
         most = max(found.values(), default=0)
         return [m for m, n in found.items() if n == most][:2]
 
-    def _fits(self, mimic: Callable, trials: list[Trial], binding: Binding) -> int:
+    def _fits(self, given: Callable[[Probe], Seen], trials: list[Trial]) -> int:
         """Count the results that a mimic shares with the answer; 0 if it is unlike on a judged input.
 
         The same wrong numbers are no coincidence. An error is: where there are errors alone they must use the same
@@ -301,7 +303,7 @@ class Exercise:
         """
         shared, numbers, errors = 0, False, []
         for trial in trials:
-            seen = self._given_once(mimic, binding, trial.probe)
+            seen = given(trial.probe)
             alike = same(seen, trial.seen, _looser(trial.probe.tolerance) if trial.is_wrong else trial.probe.tolerance)
             if not alike and trial.probe.judged:
                 return 0
@@ -338,7 +340,7 @@ class Exercise:
             if (
                 both is not None
                 and self._gives_quickly(both, binding, ordered[0])
-                and self._fits(both, ordered, binding)
+                and self._fits(partial(self._given, both, binding), ordered)
             ):
                 wrong = [t for t in ordered if t.is_wrong]
                 shows = (t for t in wrong if not any(self._gives_quickly(m, binding, t) for m in (first, second)))
